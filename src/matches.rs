@@ -1,0 +1,83 @@
+//! The answer to a query.
+
+use crate::WorkerId;
+
+/// One worker's share of a query's prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Match {
+    /// Who holds it.
+    pub worker: WorkerId,
+    /// How many leading blocks of the query it holds; at least 1.
+    pub depth: u32,
+}
+
+/// Who holds how much of a query's prefix.
+///
+/// Keep one per thread and hand it to
+/// [`Index::matches_into`](crate::Index::matches_into) again and again: once
+/// its buffers are warm a query allocates nothing. It is a plain value that
+/// keeps no part of the index alive, however long it is held.
+#[derive(Clone, Default, Debug)]
+pub struct Matches {
+    /// What was found, from the shallowest up: the order of the walk.
+    found: Vec<Match>,
+}
+
+impl Matches {
+    /// An empty answer; allocates nothing.
+    pub const fn new() -> Self {
+        Self { found: Vec::new() }
+    }
+
+    /// The workers that hold something of the query, the deepest first;
+    /// workers of equal depth come in no particular order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Match> + '_ {
+        self.found.iter().rev().copied()
+    }
+
+    /// How many workers hold something.
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Whether nobody holds the query's first block.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// The worker that holds most; of several the one with the lowest id.
+    pub fn best(&self) -> Option<Match> {
+        let depth = self.found.last()?.depth;
+        let deepest = self.found.iter().rev().take_while(|found| found.depth == depth);
+        deepest.min_by_key(|found| found.worker).copied()
+    }
+
+    /// How many leading blocks `worker` holds; 0 when it holds none. Scans
+    /// the answer.
+    pub fn depth_of(&self, worker: WorkerId) -> u32 {
+        let found = self.found.iter().find(|found| found.worker == worker);
+        found.map_or(0, |found| found.depth)
+    }
+
+    /// Forgets the answer, keeps the buffers.
+    pub fn clear(&mut self) {
+        self.found.clear();
+    }
+
+    /// Adds a worker; the walk adds them from the shallowest up.
+    #[inline]
+    pub(crate) fn push(&mut self, worker: WorkerId, depth: u32) {
+        debug_assert!(self.found.last().is_none_or(|last| last.depth <= depth));
+        self.found.push(Match { worker, depth });
+    }
+}
+
+impl<'a> IntoIterator for &'a Matches {
+    type Item = Match;
+    type IntoIter = std::iter::Copied<std::iter::Rev<std::slice::Iter<'a, Match>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.found.iter().rev().copied()
+    }
+}
