@@ -375,7 +375,8 @@ impl Word {
     pub(crate) unsafe fn common_prefix(words: &[Word], other: &[u64]) -> usize {
         // SAFETY: `Word` is a transparent wrapper of a `u64`'s cell, which
         // has the layout of `u64`; nobody writes, says the caller.
-        let words = unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
+        let words =
+            unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
         let most = words.len().min(other.len());
         let (words, other) = (&words[..most], &other[..most]);
         // Whole strides first: they compile to wide compares.
