@@ -123,7 +123,12 @@ impl<'n> Edit<'n> {
     }
 
     /// The child below the first `offset` blocks that begins with `local`.
-    pub(super) fn child(&self, offset: u32, local: LocalHash, guard: &'n Guard) -> Option<&'n Node> {
+    pub(super) fn child(
+        &self,
+        offset: u32,
+        local: LocalHash,
+        guard: &'n Guard,
+    ) -> Option<&'n Node> {
         self.view.child(offset, local, guard)
     }
 
@@ -187,9 +192,7 @@ impl<'n> Edit<'n> {
                 KidChange::Removed(node) => {
                     ViewBox::new(window, levels, old.filter(|kid| !kid.is(node)), hub)
                 }
-                KidChange::All(kids) => {
-                    ViewBox::new(window, levels, kids.iter().copied(), hub)
-                }
+                KidChange::All(kids) => ViewBox::new(window, levels, kids.iter().copied(), hub),
             };
             let before = self.node.publish(&mut self.half, view);
             scratch.retired.push(Retired::View(before));

@@ -81,10 +81,13 @@ mod tests {
         assert_eq!(levels.len(), 3);
         assert_eq!((deepest(&levels), deepest_of_others(&levels, 4)), (9, 5));
         set_cutoff(&mut levels, 3, 5, 9);
-        assert_eq!(levels, [
-            Level { cutoff: 5, chunk: 1, bits: 1 << 6 },
-            Level { cutoff: 9, chunk: 0, bits: 0b11000 },
-        ]);
+        assert_eq!(
+            levels,
+            [
+                Level { cutoff: 5, chunk: 1, bits: 1 << 6 },
+                Level { cutoff: 9, chunk: 0, bits: 0b11000 },
+            ]
+        );
         assert_eq!((cutoff_of(&levels, 70), cutoff_of(&levels, 71)), (5, 0));
         set_cutoff(&mut levels, 4, 9, 0);
         set_cutoff(&mut levels, 3, 9, 0);

@@ -22,7 +22,11 @@ impl Lookup {
     /// The place whose canonical name is `name`, if anybody holds one.
     #[inline]
     #[allow(unsafe_code)]
-    pub(super) fn get<'g>(&self, name: SequenceHash, guard: &'g Guard) -> Option<(&'g Node, Place)> {
+    pub(super) fn get<'g>(
+        &self,
+        name: SequenceHash,
+        guard: &'g Guard,
+    ) -> Option<(&'g Node, Place)> {
         let place = self.map.get(&name)?;
         // SAFETY: an entry is removed while its block is held or under the
         // lock of a node that is still linked, so the block was in the tree

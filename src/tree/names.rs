@@ -99,8 +99,7 @@ impl Names {
     /// name.
     #[inline]
     pub(super) fn knows_canonical(&self, place: Place) -> bool {
-        self.aliases.is_empty()
-            || self.aliases.get(&place).is_none_or(|aliases| aliases.canonical)
+        self.aliases.is_empty() || self.aliases.get(&place).is_none_or(|aliases| aliases.canonical)
     }
 
     /// The node of a place that the worker holds.

@@ -161,6 +161,12 @@ impl Half {
         extra.holes.iter().find(|(of, _)| *of == slot).map(|(_, mask)| mask)
     }
 
+    /// Every worker that holds something behind a hole, and what it holds.
+    pub(super) fn masks(&self) -> impl Iterator<Item = (u32, &Mask)> {
+        let holes = self.extra.as_deref().map(|extra| &extra.holes);
+        holes.into_iter().flatten().map(|(slot, mask)| (*slot, mask))
+    }
+
     /// Sets or takes away `slot`'s mask.
     pub(super) fn set_mask(&mut self, slot: u32, mask: Option<Mask>) {
         if mask.is_none() && self.extra.is_none() {

@@ -94,12 +94,7 @@ impl Tree {
 
     /// Gives up names at their places: private ones, already out of their
     /// map, and canonical ones, each at most once. Sorts `found`.
-    pub(super) fn give_up(
-        &self,
-        lane: &mut Holdings,
-        found: &mut [(Place, bool)],
-        guard: &Guard,
-    ) {
+    pub(super) fn give_up(&self, lane: &mut Holdings, found: &mut [(Place, bool)], guard: &Guard) {
         if found.len() > 1 {
             found.sort_unstable_by(|a, b| b.cmp(a));
         }
@@ -142,13 +137,7 @@ impl Tree {
     }
 
     /// Everything the worker holds in `node`, let go at once.
-    pub(super) fn let_go_all(
-        &self,
-        slot: u32,
-        scratch: &mut Scratch,
-        node: &Node,
-        guard: &Guard,
-    ) {
+    pub(super) fn let_go_all(&self, slot: u32, scratch: &mut Scratch, node: &Node, guard: &Guard) {
         let half = node.write(Rank::Child);
         let mut edit = Edit::new(node, half, scratch, guard);
         let kept_by_others = levels::deepest_of_others(&edit.levels, slot);
@@ -156,7 +145,8 @@ impl Tree {
         let mask = edit.half.mask(slot).cloned();
         let end = mask.as_ref().map_or(cutoff, |mask| mask.end());
         for at in (kept_by_others..end).rev() {
-            if mask.as_ref().is_none_or(|mask| mask.get(at)) && !edit.half.masked_by_others(slot, at)
+            if mask.as_ref().is_none_or(|mask| mask.get(at))
+                && !edit.half.masked_by_others(slot, at)
             {
                 self.unname(&mut edit.half, node, at, scratch);
             }

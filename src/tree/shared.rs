@@ -401,7 +401,8 @@ impl Shared {
         }
     }
 
-    fn lanes(&self) -> Vec<Arc<Lane>> {
+    /// Every known worker's lane.
+    pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
         let mut lanes = Vec::new();
         self.registry.for_each(|_, lane| lanes.push(lane.clone()));
         lanes

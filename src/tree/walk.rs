@@ -68,13 +68,7 @@ impl Walk {
     }
 
     /// The first node: whoever is in its levels is in step.
-    fn enter_first(
-        &mut self,
-        view: &View,
-        common: u32,
-        table: &SlotTable,
-        matches: &mut Matches,
-    ) {
+    fn enter_first(&mut self, view: &View, common: u32, table: &SlotTable, matches: &mut Matches) {
         for level in view.levels() {
             // A worker that joined after the table was taken.
             let Some(active) = self.active.get_mut(level.chunk as usize) else { continue };
