@@ -52,23 +52,34 @@ pub const SETUPS: [Setup; 5] = [
     },
 ];
 
+/// Runs `test` under every set-up; which one it was is printed when it fails.
+pub fn under_every_setup(test: impl Fn(&Index)) {
+    for setup in &SETUPS {
+        println!("set-up: {}", setup.name);
+        let index = (setup.build)();
+        test(&index);
+        index.flush();
+        index.check();
+    }
+}
+
 /// Questions per mode, over all set-ups.
 pub fn queries_per_mode() -> usize {
     let given = std::env::var("KVRADIX_TEST_QUERIES").ok();
     given.map_or(1500, |given| given.parse().expect("KVRADIX_TEST_QUERIES is a number"))
 }
 
-/// Questions of one stream. Each stream begins with nothing and ends so.
-const STREAM: usize = 300;
-
 /// Holds the index to the reference on streams of this mode, under every
 /// set-up.
 pub fn hold_to_reference(name: &str, mode: Mode) {
     let mut seed = mode_seed(name);
     let mut left = queries_per_mode();
+    // Each stream begins with nothing and ends so; the more there is to ask,
+    // the longer they are, too.
+    let stream_length = (left / 25).max(300);
     while left > 0 {
         for setup in &SETUPS {
-            let queries = left.min(STREAM);
+            let queries = left.min(stream_length);
             left -= queries;
             seed += 1;
             if queries > 0 {
@@ -254,7 +265,6 @@ impl<S: Subject> Run<S> {
             }
             Op::FlushWorker { worker } => {
                 self.subject.flush_worker(*worker);
-                self.subject.matches_into(&[], &mut self.matches);
             }
             Op::Census { names } => self.census(names)?,
             Op::Export { worker, queries, names } => self.export(*worker, queries, names)?,

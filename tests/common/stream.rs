@@ -289,6 +289,10 @@ impl Stream {
             }
             self.join_up(&mut ops);
             // An unflushed question has a weaker answer, but finds other races.
+            if self.chance(1, 8) {
+                let worker = id(self.rng.random_range(0..self.workers.len() + 1));
+                ops.push(Op::FlushWorker { worker });
+            }
             if !self.chance(1, 4) {
                 ops.push(Op::Flush);
             }
