@@ -224,8 +224,9 @@ fn writers_whose_names_clash_beside_readers() {
     writers_and_readers(Naming::Clashing, 4);
 }
 
-/// An export is a cut of its worker at one moment: of two blocks that are
-/// taken and left together it has both or none, and what is kept is there.
+/// An export is a cut of its worker at one moment: what is kept is there, and
+/// of two blocks that are taken together and left from below it never has
+/// just the deeper one, nor a hole.
 #[test]
 fn an_export_beside_writers_is_one_moment_of_its_worker() {
     for setup in &SETUPS {
@@ -241,7 +242,7 @@ fn an_export_beside_writers_is_one_moment_of_its_worker() {
                     let pair = blocks(two.map(|name| (name, name % 6)));
                     index.store(KEPT, below(end), &pair).unwrap();
                     index.store(HOLED, None, &chain(KEPT.id)[..20]).unwrap();
-                    index.remove(KEPT, &names(two));
+                    index.remove(KEPT, &names(two.into_iter().rev()));
                     index.remove_worker(HOLED);
                 }
                 done.store(true, Ordering::Release);
@@ -251,7 +252,7 @@ fn an_export_beside_writers_is_one_moment_of_its_worker() {
                 let mut loaded = ReferenceIndex::new();
                 assert_eq!(loaded.apply_all(&events), []);
                 let held = loaded.held(KEPT) as u64;
-                assert!(held == CHAIN || held == CHAIN + 2, "{held} of {CHAIN} or two more");
+                assert!((CHAIN..=CHAIN + 2).contains(&held), "{held} of {CHAIN} and up to two");
                 for position in 0..CHAIN {
                     assert!(loaded.has(KEPT, SequenceHash(KEPT.id + position)));
                 }
@@ -289,7 +290,6 @@ fn a_slot_used_again_is_never_read_as_its_old_worker() {
                     let most = if found.worker.id.is_multiple_of(2) { 2 } else { CHAIN };
                     assert!(u64::from(found.depth) <= most, "{found:?}");
                 }
-                assert!(matches.len() <= 1 + 1, "one worker at a time, two during a change");
             }
         });
         assert_empty(&index);
