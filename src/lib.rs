@@ -10,6 +10,8 @@ mod ids;
 mod index;
 mod matches;
 mod stats;
+#[allow(dead_code, unused_imports)]
+mod sync;
 
 pub use error::{Refused, StoreError};
 pub use event::Event;

@@ -1,0 +1,20 @@
+//! Every piece of synchronisation the index uses, behind one face.
+//!
+//! Two inner modules have equal names: `real` for everybody, `model` for the
+//! model checker, which sees only what is made of its own primitives. All
+//! other files import from here alone (a lint holds them to it), so the
+//! models run the production source.
+
+pub(crate) mod rank;
+
+#[cfg(not(kvradix_loom))]
+mod real;
+#[cfg(not(kvradix_loom))]
+pub(crate) use real::*;
+
+#[cfg(kvradix_loom)]
+mod model;
+#[cfg(kvradix_loom)]
+pub(crate) use model::*;
+
+pub(crate) use std::sync::atomic::Ordering;

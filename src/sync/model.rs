@@ -1,0 +1,1 @@
+//! STUB: the same faces made of the model checker's primitives.

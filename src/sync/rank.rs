@@ -1,0 +1,86 @@
+//! The order in which locks may be taken, asserted in debug builds.
+//!
+//! A thread that holds a lock may take only locks of a higher rank, so no two
+//! threads can wait for each other. A node has two ranks: it is locked as
+//! `PARENT` by who goes on to lock a child of it, else as `CHILD`.
+
+/// A place in the lock order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum Rank {
+    /// One worker's lane.
+    Lane = 1,
+    /// A shard of the map from workers to lanes.
+    Registry,
+    /// The table of slots.
+    Slots,
+    /// A node whose child is to be locked too.
+    Parent,
+    /// A shard of a hub's child table.
+    HubShard,
+    /// A hub's count of children by offset.
+    HubCounts,
+    /// A node locked last.
+    Child,
+    /// A shard of the lookup.
+    Lookup,
+    /// The list of retired values.
+    Retired,
+}
+
+/// Proof that a rank was entered; leaving is its drop.
+#[cfg(debug_assertions)]
+pub(crate) struct Held(Rank);
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static HELD: std::cell::RefCell<Vec<Rank>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Asserts that `rank` may be taken now, and notes it as held.
+#[cfg(debug_assertions)]
+pub(crate) fn enter(rank: Rank) -> Held {
+    // A thread that is ending has no list any more; it is not checked.
+    let _ = HELD.try_with(|held| {
+        let mut held = held.borrow_mut();
+        if let Some(&top) = held.iter().max() {
+            assert!(top < rank, "lock order: {rank:?} wanted while {held:?} are held");
+        }
+        held.push(rank);
+    });
+    Held(rank)
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|&rank| rank == self.0) {
+                held.remove(at);
+            }
+        });
+    }
+}
+
+/// Whether this thread holds no lock of the index at all.
+#[cfg(debug_assertions)]
+pub(crate) fn holds_none() -> bool {
+    HELD.try_with(|held| held.borrow().is_empty()).unwrap_or(true)
+}
+
+/// Nothing, where nothing is asserted.
+#[cfg(not(debug_assertions))]
+pub(crate) struct Held;
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub(crate) fn enter(_: Rank) -> Held {
+    Held
+}
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub(crate) fn holds_none() -> bool {
+    true
+}

@@ -1,0 +1,578 @@
+//! The primitives as everybody runs them.
+
+#![allow(clippy::disallowed_types)]
+
+use std::cell::UnsafeCell;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+use std::sync::LazyLock;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam::epoch;
+use crossbeam::utils::CachePadded;
+use dashmap::{DashMap, SharedValue};
+
+use super::rank::{self, Held, Rank};
+
+pub(crate) use crossbeam::queue::SegQueue;
+pub(crate) use std::collections::{HashMap, HashSet};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::{Arc, Weak};
+
+/// A statistics counter; never part of a protocol, so the models leave it
+/// out of their search.
+pub(crate) type Counter = std::sync::atomic::AtomicU64;
+
+/// One more owner of the value behind `ptr`.
+///
+/// # Safety
+/// `ptr` came from `Arc::as_ptr` or `Arc::into_raw`, and some owner is alive
+/// throughout the call.
+#[allow(unsafe_code)]
+#[inline]
+pub(crate) unsafe fn arc_from_borrowed<T>(ptr: *const T) -> Arc<T> {
+    // SAFETY: the caller's word; the new count belongs to the new `Arc`.
+    unsafe {
+        Arc::increment_strong_count(ptr);
+        Arc::from_raw(ptr)
+    }
+}
+
+/// A lock's guard together with its place in the lock order.
+pub(crate) struct Ranked<G> {
+    guard: G,
+    _held: Held,
+}
+
+impl<G: Deref> Deref for Ranked<G> {
+    type Target = G::Target;
+    #[inline]
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Ranked<G> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+/// A mutual exclusion lock that knows no poison.
+#[derive(Default)]
+pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+pub(crate) type MutexGuard<'a, T> = Ranked<parking_lot::MutexGuard<'a, T>>;
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(parking_lot::Mutex::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self, rank: Rank) -> MutexGuard<'_, T> {
+        let held = rank::enter(rank);
+        Ranked { guard: self.0.lock(), _held: held }
+    }
+
+    pub(crate) fn try_lock(&self, rank: Rank) -> Option<MutexGuard<'_, T>> {
+        let guard = self.0.try_lock()?;
+        Some(Ranked { guard, _held: rank::enter(rank) })
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+/// A lock for many readers or one writer that knows no poison.
+#[derive(Default)]
+pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
+
+pub(crate) type ReadGuard<'a, T> = Ranked<parking_lot::RwLockReadGuard<'a, T>>;
+pub(crate) type WriteGuard<'a, T> = Ranked<parking_lot::RwLockWriteGuard<'a, T>>;
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(parking_lot::RwLock::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn read(&self, rank: Rank) -> ReadGuard<'_, T> {
+        let held = rank::enter(rank);
+        Ranked { guard: self.0.read(), _held: held }
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, rank: Rank) -> WriteGuard<'_, T> {
+        let held = rank::enter(rank);
+        Ranked { guard: self.0.write(), _held: held }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+/// A value that is replaced whole; readers take the current one without a
+/// lock.
+pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
+
+impl<T> Swap<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self(arc_swap::ArcSwap::new(value))
+    }
+
+    /// The current value, for as long as the result lives.
+    #[inline]
+    pub(crate) fn load(&self) -> impl Deref<Target = Arc<T>> + use<T> {
+        self.0.load()
+    }
+
+    pub(crate) fn store(&self, value: Arc<T>) {
+        self.0.store(value);
+    }
+}
+
+/// The collector of all indexes of the process. Not crossbeam's default one:
+/// somebody's long pin there would hold up our reclamation.
+static COLLECTOR: LazyLock<epoch::Collector> = LazyLock::new(epoch::Collector::new);
+
+thread_local! {
+    static HANDLE: epoch::LocalHandle = COLLECTOR.register();
+}
+
+/// A pin: what was reachable while it was taken stays allocated until it is
+/// dropped.
+pub(crate) struct Guard(epoch::Guard);
+
+/// Takes a pin.
+#[inline]
+pub(crate) fn pin() -> Guard {
+    // A thread whose locals are gone takes a handle of its own.
+    Guard(HANDLE.try_with(|h| h.pin()).unwrap_or_else(|_| COLLECTOR.register().pin()))
+}
+
+impl Guard {
+    /// Raises `flag` (Release) once every pin that is held now has ended.
+    /// Costs a shared queue's push: one call a batch.
+    pub(crate) fn raise_after_pins(&self, flag: Arc<AtomicBool>) {
+        self.0.defer(move || flag.store(true, super::Ordering::Release));
+        self.0.flush();
+    }
+
+    /// Lets the collector move on: an epoch ends, flags that are due rise.
+    pub(crate) fn advance(&self) {
+        self.0.flush();
+    }
+}
+
+/// Lets other threads run.
+pub(crate) fn yield_now() {
+    thread::yield_now();
+}
+
+/// A hasher's state: one seeded 128-bit multiply, its halves folded.
+#[derive(Clone, Copy)]
+pub(crate) struct Fold {
+    seed: u64,
+}
+
+impl Fold {
+    /// A state that nobody outside can foresee.
+    pub(crate) fn random() -> Self {
+        Self { seed: std::collections::hash_map::RandomState::new().hash_one(0u64) }
+    }
+
+    /// Mixes one word.
+    #[inline]
+    pub(crate) fn mix(self, word: u64) -> u64 {
+        let product = u128::from(word ^ self.seed) * u128::from(0x9e37_79b9_7f4a_7c15_u64 | 1);
+        (product as u64) ^ ((product >> 64) as u64)
+    }
+}
+
+impl BuildHasher for Fold {
+    type Hasher = FoldHasher;
+    #[inline]
+    fn build_hasher(&self) -> FoldHasher {
+        FoldHasher { fold: *self, hash: 0 }
+    }
+}
+
+/// Folds word after word.
+pub(crate) struct FoldHasher {
+    fold: Fold,
+    hash: u64,
+}
+
+impl Hasher for FoldHasher {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.hash
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    #[inline]
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(u64::from(word));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.hash = self.fold.mix(self.hash.rotate_left(23) ^ word);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+}
+
+/// A map sharded by its keys' hashes, each shard behind a lock of its own.
+pub(crate) struct ShardedMap<K, V> {
+    map: DashMap<K, V, Fold>,
+    rank: Rank,
+}
+
+impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
+    /// `shards` is a power of two above 1; `rank` is the locks' place in the
+    /// lock order.
+    pub(crate) fn new(shards: usize, rank: Rank) -> Self {
+        Self { map: DashMap::with_hasher_and_shard_amount(Fold::random(), shards), rank }
+    }
+
+    /// A copy of the value at `key`.
+    #[inline]
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
+        let _held = rank::enter(self.rank);
+        let hash = self.map.hash_usize(key);
+        let shard = self.map.shards()[self.map.determine_shard(hash)].read();
+        shard.get(hash as u64, |(k, _)| k == key).map(|(_, v)| v.get().clone())
+    }
+
+    /// Puts `value` at `key` unless something is there, whose copy is then
+    /// the error.
+    #[inline]
+    pub(crate) fn insert_absent(&self, key: K, value: V) -> Result<(), V> {
+        let mut value = Some(value);
+        match self.get_or_insert_with(key, || value.take()) {
+            Some(found) if value.is_some() => Err(found),
+            _ => Ok(()),
+        }
+    }
+
+    /// The value at `key`, made by `make` (under the shard's lock) where
+    /// there is none; `None` where `make` makes none.
+    #[inline]
+    pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> Option<V>) -> Option<V> {
+        let _held = rank::enter(self.rank);
+        let hash = self.map.hash_usize(&key);
+        let mut shard = self.map.shards()[self.map.determine_shard(hash)].write();
+        let rehash = |(k, _): &(K, SharedValue<V>)| self.map.hash_usize(k) as u64;
+        match shard.find_or_find_insert_slot(hash as u64, |(k, _)| *k == key, rehash) {
+            // SAFETY: the bucket was found under the lock that is still held.
+            #[allow(unsafe_code)]
+            Ok(bucket) => Some(unsafe { bucket.as_ref() }.1.get().clone()),
+            Err(slot) => {
+                let value = make()?;
+                let entry = (key, SharedValue::new(value.clone()));
+                // SAFETY: the slot was found under the lock that is still
+                // held, and the table did not change since.
+                #[allow(unsafe_code)]
+                unsafe {
+                    shard.insert_in_slot(hash as u64, slot, entry);
+                }
+                Some(value)
+            }
+        }
+    }
+
+    /// Removes what is at `key` if `doomed` says so.
+    #[inline]
+    pub(crate) fn remove_if(&self, key: &K, doomed: impl FnOnce(&V) -> bool) -> bool {
+        let _held = rank::enter(self.rank);
+        let hash = self.map.hash_usize(key);
+        let mut shard = self.map.shards()[self.map.determine_shard(hash)].write();
+        let Some(bucket) = shard.find(hash as u64, |(k, _)| k == key) else { return false };
+        // SAFETY: the bucket was found under the lock that is still held, and
+        // is not used after its removal.
+        #[allow(unsafe_code)]
+        unsafe {
+            if !doomed(bucket.as_ref().1.get()) {
+                return false;
+            }
+            shard.remove(bucket);
+        }
+        true
+    }
+
+    /// Calls `see` with every entry, a shard at a time.
+    pub(crate) fn for_each(&self, mut see: impl FnMut(&K, &V)) {
+        for entry in self.map.iter() {
+            see(entry.key(), entry.value());
+        }
+    }
+}
+
+/// Stands for plain memory that a writer fills and, after a release that the
+/// readers acquire, only readers touch until it is freed. The models check
+/// exactly that: making a witness writes, `read` reads, its drop frees. Here
+/// it is nothing.
+#[derive(Default)]
+pub(crate) struct Witness;
+
+impl Witness {
+    pub(crate) fn new() -> Self {
+        Self
+    }
+
+    /// The memory that this stands for is read.
+    #[inline(always)]
+    pub(crate) fn read(&self) {}
+}
+
+/// A word of a column: written once before the release of the window that
+/// covers it, read after its acquire.
+#[repr(transparent)]
+pub(crate) struct Word(UnsafeCell<u64>);
+
+#[allow(unsafe_code)]
+impl Word {
+    pub(crate) fn new(value: u64) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    /// No other thread reads or writes the word meanwhile.
+    #[inline]
+    pub(crate) unsafe fn set(&self, value: u64) {
+        // SAFETY: the caller's word.
+        unsafe { *self.0.get() = value }
+    }
+
+    /// # Safety
+    /// No thread writes the word meanwhile.
+    #[inline]
+    pub(crate) unsafe fn get(&self) -> u64 {
+        // SAFETY: the caller's word.
+        unsafe { *self.0.get() }
+    }
+
+    /// How many leading words of `words` equal those of `other`.
+    ///
+    /// # Safety
+    /// No thread writes any of the words meanwhile.
+    #[inline]
+    pub(crate) unsafe fn common_prefix(words: &[Word], other: &[u64]) -> usize {
+        // SAFETY: `Word` is a transparent wrapper of a `u64`'s cell, which
+        // has the layout of `u64`; nobody writes, says the caller.
+        let words =
+            unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
+        let most = words.len().min(other.len());
+        let (words, other) = (&words[..most], &other[..most]);
+        // Whole strides first: they compile to wide compares.
+        const STRIDE: usize = 16;
+        let mut equal = 0;
+        for (a, b) in words.chunks_exact(STRIDE).zip(other.chunks_exact(STRIDE)) {
+            let differ = a.iter().zip(b).fold(0, |acc, (a, b)| acc | (a ^ b));
+            if differ != 0 {
+                break;
+            }
+            equal += STRIDE;
+        }
+        equal + words[equal..].iter().zip(&other[equal..]).take_while(|(a, b)| a == b).count()
+    }
+}
+
+// SAFETY: whoever reads or writes a word has given his word that no other
+// thread writes it.
+#[allow(unsafe_code)]
+unsafe impl Sync for Word {}
+
+/// Threads for small tasks, started when the first one comes.
+pub(crate) struct TaskPool {
+    threads: usize,
+    pool: std::sync::OnceLock<Option<rayon::ThreadPool>>,
+    living: Arc<Living>,
+}
+
+/// How many threads of a pool have not ended.
+#[derive(Default)]
+struct Living {
+    count: parking_lot::Mutex<usize>,
+    ended: parking_lot::Condvar,
+}
+
+impl TaskPool {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { threads, pool: std::sync::OnceLock::new(), living: Arc::default() }
+    }
+
+    /// How many threads it has once they run.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Hands `task` to a thread of the pool and returns at once. `false`
+    /// where there is none: no thread was asked for, or none could be
+    /// started; the task is then dropped unrun.
+    ///
+    /// A panic in `task` would end the process: it catches its own.
+    pub(crate) fn spawn(&self, task: impl FnOnce() + Send + 'static) -> bool {
+        if self.threads == 0 {
+            return false;
+        }
+        let pool = self.pool.get_or_init(|| {
+            let living = self.living.clone();
+            *living.count.lock() = self.threads;
+            let built = rayon::ThreadPoolBuilder::new()
+                .num_threads(self.threads)
+                .thread_name(|n| format!("kvradix-drain-{n}"))
+                .exit_handler(move |_| {
+                    *living.count.lock() -= 1;
+                    living.ended.notify_all();
+                })
+                .build();
+            built.ok()
+        });
+        let Some(pool) = pool else { return false };
+        pool.spawn(task);
+        true
+    }
+}
+
+impl Drop for TaskPool {
+    /// Ends the threads and waits for them, unless called on one of them.
+    fn drop(&mut self) {
+        let Some(Some(pool)) = self.pool.take() else { return };
+        let inside = pool.current_thread_index().is_some();
+        drop(pool);
+        if !inside {
+            let mut count = self.living.count.lock();
+            while *count > 0 {
+                self.living.ended.wait(&mut count);
+            }
+        }
+    }
+}
+
+/// A thread that calls back some time after it was asked to, and sleeps while
+/// nobody asks. It starts with the first request.
+pub(crate) struct Alarm {
+    shared: Arc<AlarmShared>,
+    thread: parking_lot::Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct AlarmShared {
+    /// Whether the thread sleeps without a deadline, or does not run yet.
+    asleep: CachePadded<AtomicBool>,
+    state: parking_lot::Mutex<AlarmState>,
+    wake: parking_lot::Condvar,
+}
+
+#[derive(Default)]
+struct AlarmState {
+    rung: bool,
+    stop: bool,
+}
+
+impl Alarm {
+    pub(crate) fn new() -> Self {
+        let shared = Arc::<AlarmShared>::default();
+        shared.asleep.store(true, super::Ordering::Release);
+        Self { shared, thread: parking_lot::Mutex::new(None) }
+    }
+
+    /// Asks for a call of `tick` after `delay`. `tick` is the same in every
+    /// call; it answers whether it should be called again after `delay`.
+    /// `false` where no thread could be started.
+    #[inline]
+    pub(crate) fn ring<F>(&self, delay: Duration, tick: impl FnOnce() -> F) -> bool
+    where
+        F: FnMut() -> bool + Send + 'static,
+    {
+        // AcqRel: a thread that is awake looks for work again after it has
+        // said that it sleeps, and sees what was handed in before this.
+        if !self.shared.asleep.swap(false, super::Ordering::AcqRel) {
+            return true;
+        }
+        self.wake(delay, tick)
+    }
+
+    #[cold]
+    fn wake<F>(&self, delay: Duration, tick: impl FnOnce() -> F) -> bool
+    where
+        F: FnMut() -> bool + Send + 'static,
+    {
+        self.shared.state.lock().rung = true;
+        self.shared.wake.notify_one();
+        let mut thread = self.thread.lock();
+        if thread.is_some() {
+            return true;
+        }
+        let (shared, tick) = (self.shared.clone(), tick());
+        let started = thread::Builder::new()
+            .name("kvradix-alarm".into())
+            .spawn(move || shared.run(delay, tick));
+        *thread = started.ok();
+        if thread.is_none() {
+            self.shared.asleep.store(true, super::Ordering::Release);
+        }
+        thread.is_some()
+    }
+}
+
+impl AlarmShared {
+    fn run(&self, delay: Duration, mut tick: impl FnMut() -> bool) {
+        loop {
+            {
+                let mut state = self.state.lock();
+                while !state.rung && !state.stop {
+                    self.wake.wait(&mut state);
+                }
+                if !state.stop {
+                    self.wake.wait_for(&mut state, delay);
+                }
+                if state.stop {
+                    return;
+                }
+                state.rung = false;
+            }
+            let mut again = tick();
+            if !again {
+                self.asleep.swap(true, super::Ordering::AcqRel);
+                // Work that came before the thread said so rang nobody.
+                again = tick();
+                if again {
+                    self.asleep.store(false, super::Ordering::Release);
+                }
+            }
+            if again {
+                self.state.lock().rung = true;
+            }
+        }
+    }
+}
+
+impl Drop for Alarm {
+    /// Ends the thread and waits for it, unless called on it.
+    fn drop(&mut self) {
+        self.shared.state.lock().stop = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.get_mut().take()
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
