@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn lines_are_read_and_empty_ones_skipped() {
-        let text = b"{\"timestamp\": 0, \"hash_ids\": [0, 18446744073709551615]}\r\n\n{\"hash_ids\":[]}";
+        let text =
+            b"{\"timestamp\": 0, \"hash_ids\": [0, 18446744073709551615]}\r\n\n{\"hash_ids\":[]}";
         let requests = parse(&text[..]).expect("well-formed");
         assert_eq!(requests, [vec![0, u64::MAX].into(), Box::default()]);
     }
