@@ -9,7 +9,7 @@ use crate::trace::TRACE_BLOCK_TOKENS;
 
 /// Plays a fleet's traffic against the kvradix index, and measures it.
 #[derive(Parser, Debug)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -63,27 +63,27 @@ pub struct ReplayArgs {
     pub trace: Option<PathBuf>,
 
     /// How often the trace is played; later rounds find the caches as the earlier ones left them
-    #[arg(long, default_value_t = 1, requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1, value_name = "TIMES", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: u64,
 
     /// Requests to generate
-    #[arg(long, default_value_t = 100_000, conflicts_with = "trace", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 100_000, value_name = "COUNT", conflicts_with = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: u64,
 
     /// Seed of the generated requests
-    #[arg(long, default_value_t = 1, conflicts_with = "trace")]
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", conflicts_with = "trace")]
     pub seed: u64,
 
     /// Generated conversations under way at a time
-    #[arg(long, default_value_t = 256, conflicts_with = "trace", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 256, value_name = "COUNT", conflicts_with = "trace", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub conversations: u32,
 
     /// Different system prompts of the generated conversations
-    #[arg(long, default_value_t = 64, conflicts_with = "trace", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 64, value_name = "COUNT", conflicts_with = "trace", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub system_prompts: u32,
 
     /// Workers of the fleet
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 8, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub workers: u32,
 
     /// Blocks that each worker's cache holds; of a longer prompt only the beginning is kept
@@ -95,11 +95,11 @@ pub struct ReplayArgs {
     pub block_size: u32,
 
     /// Which blocks an engine may evict
-    #[arg(long, value_enum, default_value_t = Evict::Leaf)]
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Evict::Leaf)]
     pub evict: Evict,
 
     /// How engines name their blocks
-    #[arg(long, value_enum, default_value_t = Names::Shared)]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Names::Shared)]
     pub names: Names,
 
     /// A worker whose load is above this many times the mean takes no further request, however much
@@ -113,7 +113,7 @@ pub struct ReplayArgs {
     pub routers: u16,
 
     /// Applier threads, each with a queue of its own
-    #[arg(long, default_value_t = 1, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, default_value_t = 2, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub appliers: u16,
 
     /// Events that an applier's queue holds; routers wait when it is full
@@ -149,7 +149,7 @@ pub struct ReplayArgs {
 #[derive(Args, Debug)]
 pub struct ChurnArgs {
     /// Measured cycles
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1_000_000, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub cycles: u64,
 
     #[command(flatten)]

@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn stored(request: &Request, blocks: Range<usize>) -> Event {
-        let Chain { locals, sequences } = &request.chain;
+        let (locals, sequences) = (request.chain.locals(), request.chain.sequences());
         let parent = blocks.start.checked_sub(1).map(|above| sequences[above]);
         let blocks = blocks.map(|at| Block { sequence: sequences[at], local: locals[at] });
         Event::Stored { worker: WORKER, parent, blocks: blocks.collect() }

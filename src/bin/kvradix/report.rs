@@ -31,7 +31,7 @@ pub fn print(json: bool, report: &impl Report) -> Result<()> {
         serde_json::to_string_pretty(report)?
     } else {
         let mut table = Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY).add_rows(report.rows());
+        table.load_preset(presets::UTF8_BORDERS_ONLY).add_rows(report.rows());
         table.to_string()
     };
     let mut out = io::stdout().lock();
@@ -54,7 +54,7 @@ pub fn percent(share: f64) -> String {
 pub fn nanos(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{} ns", count(ns)),
-        10_000..10_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        10_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
         _ => format!("{:.1} ms", ns as f64 / 1e6),
     }
 }
