@@ -19,3 +19,8 @@ pub use ids::{Block, LocalHash, SequenceHash, WorkerId};
 pub use index::{Builder, Index, Pool};
 pub use matches::{Match, Matches};
 pub use stats::Stats;
+
+/// What the models of `loom-tests` need; no part of the library.
+#[cfg(kvradix_loom)]
+#[doc(hidden)]
+pub mod model;
