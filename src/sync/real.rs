@@ -17,7 +17,7 @@ use super::rank::{self, Held, Rank};
 
 pub(crate) use crossbeam::queue::SegQueue;
 pub(crate) use std::collections::{HashMap, HashSet};
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 pub(crate) use std::sync::{Arc, Weak};
 
 /// A statistics counter; never part of a protocol, so the models leave it
@@ -564,9 +564,9 @@ impl AlarmShared {
     }
 }
 
-impl Drop for Alarm {
+impl Alarm {
     /// Ends the thread and waits for it, unless called on it.
-    fn drop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.shared.state.lock().stop = true;
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.get_mut().take()
