@@ -76,7 +76,7 @@ impl Index {
     /// visible when the call returns.
     pub fn remove(&self, worker: WorkerId, names: &[SequenceHash]) {
         let shared = self.shared();
-        shared.remove(worker, names, || {
+        Shared::remove(shared, worker, names, || {
             self.alarm.ring(shared.config().removal_delay, || {
                 let shared = Arc::downgrade(shared);
                 move || Shared::tick(&shared)

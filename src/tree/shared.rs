@@ -156,7 +156,7 @@ impl Shared {
     /// is called where the alarm must go off in time; it answers whether it
     /// will.
     pub(crate) fn remove(
-        self: &Arc<Self>,
+        this: &Arc<Self>,
         worker: WorkerId,
         names: &[SequenceHash],
         ring: impl FnOnce() -> bool,
@@ -164,8 +164,8 @@ impl Shared {
         if names.is_empty() {
             return;
         }
-        let Some(lane) = self.registry.get(&worker) else {
-            self.count_unknown(names.len());
+        let Some(lane) = this.registry.get(&worker) else {
+            this.count_unknown(names.len());
             return;
         };
         // Raised before the names are there, so that it is never below them.
@@ -173,8 +173,8 @@ impl Shared {
         for name in names {
             lane.queue.push(*name);
         }
-        if self.pool.threads() == 0 {
-            self.drain(&lane);
+        if this.pool.threads() == 0 {
+            this.drain(&lane);
             return;
         }
         // AcqRel: pairs with the same swap in `tick` and in `remove_worker`.
@@ -182,40 +182,40 @@ impl Shared {
         // names, or we that the lane is off the list, or closed.
         let listed = lane.listed.swap(true, Ordering::AcqRel);
         if lane.closed.load(Ordering::Acquire) {
-            self.drain(&lane);
+            this.drain(&lane);
             return;
         }
         if !listed {
-            self.dirty.push(lane.clone());
+            this.dirty.push(lane.clone());
             if !ring() {
-                self.drain(&lane);
+                this.drain(&lane);
                 return;
             }
         }
-        if pending > self.config.max_pending {
-            self.drain(&lane);
-        } else if pending >= self.config.drain_threshold {
-            self.schedule(lane);
+        if pending > this.config.max_pending {
+            this.drain(&lane);
+        } else if pending >= this.config.drain_threshold {
+            Self::schedule(this, lane);
         }
     }
 
     /// Sends a task of the pool to the lane, unless one is on its way.
-    fn schedule(self: &Arc<Self>, lane: Arc<Lane>) {
+    fn schedule(this: &Arc<Self>, lane: Arc<Lane>) {
         // AcqRel: pairs with the swap below. If it comes first, a new task is
         // sent; else the task that is on its way sees our names.
         if lane.scheduled.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (shared, of_task) = (Arc::downgrade(self), lane.clone());
+        let (shared, of_task) = (Arc::downgrade(this), lane.clone());
         let task = move || {
             of_task.scheduled.swap(false, Ordering::AcqRel);
             if let Some(shared) = shared.upgrade() {
                 shared.drain_caught(&of_task);
             }
         };
-        if !self.pool.spawn(task) {
+        if !this.pool.spawn(task) {
             lane.scheduled.swap(false, Ordering::AcqRel);
-            self.drain(&lane);
+            this.drain(&lane);
         }
     }
 

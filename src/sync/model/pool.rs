@@ -111,10 +111,17 @@ impl Alarm {
     }
 }
 
-impl Drop for Alarm {
-    fn drop(&mut self) {
+impl Alarm {
+    /// Ends it; it rings no more.
+    pub fn stop(&self) {
         let Some(id) = self.id.get() else { return };
         let Some(run) = RUN.with(|run| run.borrow().clone()) else { return };
         run.alarms.borrow_mut().retain(|(of, _)| *of != id);
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
