@@ -240,10 +240,12 @@ impl Tree {
             edit.half.children = Children::None;
         }
         child_half.mark_detached();
-        drop(child_half);
         edit.trim(KidChange::Removed(child), scratch);
         let empty = edit.len == 0 && !parent.is_root();
         drop(edit.publish(KidChange::Removed(child), scratch));
+        // Only now: who meets the mark finds the parent's view without the
+        // child, and need not spin until it is there.
+        drop(child_half);
         scratch.retired.push(Retired::Node(owner));
         scratch.delta.nodes -= 1;
         empty
