@@ -38,8 +38,8 @@ fn a_name_that_two_use_elsewhere_is_removed_by_one_of_them_only() {
         index.remove(B, &names([8, 7]));
         assert_eq!((depth(index, B, &[2, 3]), depth(index, C, &[2, 3])), (0, 2));
         index.remove(C, &names([8, 7]));
-        assert_eq!(index.stats().unknown_removals, 0);
         assert_empty(index);
+        assert_eq!(index.stats().unknown_removals, 0);
     });
 }
 
@@ -61,8 +61,8 @@ fn a_name_that_two_use_elsewhere_in_the_midst_of_runs() {
         assert_eq!(depth(index, B, &[4, 5, 6, 7]), 2);
         assert_eq!(depth(index, C, &[4, 5, 6, 7]), 4);
         index.remove(C, &names([7]));
-        assert_eq!(index.stats().unknown_removals, 1);
         assert_eq!(depth(index, C, &[4, 5, 6, 7]), 4);
+        assert_eq!(index.stats().unknown_removals, 1);
         for gone in [A, B, C] {
             index.clear(gone);
         }
@@ -89,8 +89,8 @@ fn a_name_of_another_worker_is_not_ones_own_to_remove_at_the_same_place() {
         index.store(B, below(22), &blocks([(23, 4)])).unwrap();
         assert_eq!(depth(index, B, &[1, 2, 3, 4]), 4);
         index.remove(B, &names([20, 21, 22, 23]));
-        assert_eq!(index.stats().unknown_removals, 4);
         assert_empty(index);
+        assert_eq!(index.stats().unknown_removals, 4);
     });
 }
 
@@ -107,8 +107,8 @@ fn a_name_of_another_worker_that_one_has_elsewhere_is_removed_there() {
         index.remove(B, &names([11]));
         assert_eq!((depth(index, A, &[1, 2]), depth(index, B, &[1, 2])), (1, 0));
         index.remove(A, &names([10]));
-        assert_eq!(index.stats().unknown_removals, 0);
         assert_empty(index);
+        assert_eq!(index.stats().unknown_removals, 0);
     });
 }
 
@@ -138,8 +138,8 @@ fn one_run_carries_a_name_twice() {
         index.remove(B, &names([1, 2, 3, 4, 5]));
         assert_eq!(both(index), (5, 0));
         index.remove(A, &names([1, 2, 3, 5, 6]));
-        assert_eq!(index.stats().unknown_removals, 0);
         assert_empty(index);
+        assert_eq!(index.stats().unknown_removals, 0);
     });
 }
 

@@ -1,5 +1,8 @@
 //! The removal queues and the threads that drain them.
 
+// The tests are not run by the model checker: what `src/` may not use is fine here.
+#![allow(clippy::disallowed_types)]
+
 mod common;
 
 use std::sync::mpsc;
@@ -23,11 +26,15 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// The threads of this process that an index or a pool has started.
 fn threads() -> usize {
+    named("kvradix")
+}
+
+fn named(prefix: &str) -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
     let name = |task: std::io::Result<std::fs::DirEntry>| {
         std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
     };
-    tasks.filter_map(name).filter(|name| name.starts_with("kvradix")).count()
+    tasks.filter_map(name).filter(|name| name.starts_with(prefix)).count()
 }
 
 /// Waits until `holds`; panics when it does not come soon.
@@ -316,16 +323,6 @@ fn the_last_of_several_owners_ends_the_threads() {
 fn several_indexes_share_a_pool() {
     let _alone = alone();
     soon("threads of earlier tests", || threads() == 0);
-    let most = {
-        let pool = Pool::new(2);
-        let single = Index::builder().pool(&pool).build();
-        single.store(A, None, &chain(4)).unwrap();
-        single.remove(A, &names([3]));
-        soon("a removal", || seen(&single, A, 4) == 3);
-        threads()
-    };
-    soon("the end of the pool", || threads() == 0);
-
     let pool = Pool::new(2);
     assert_eq!(threads(), 0, "threads start when first needed");
     let mut indexes: Vec<_> = (0..6).map(|_| Index::builder().pool(&pool).build()).collect();
@@ -339,7 +336,7 @@ fn several_indexes_share_a_pool() {
         }
     };
     use_all(&indexes);
-    assert!(threads() <= most, "{} threads of six indexes, {most} of one", threads());
+    assert_eq!(named("kvradix-drain"), 2);
     // One goes, the others go on; without the handle as well.
     indexes.pop();
     use_all(&indexes);

@@ -1,6 +1,9 @@
 //! What users of such indexes report and ask for in public issue trackers:
 //! each remark is a test, named after the behaviour that answers it.
 
+// The tests are not run by the model checker: what `src/` may not use is fine here.
+#![allow(clippy::disallowed_types)]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +42,6 @@ fn a_block_that_is_gone_is_credited_to_nobody() {
         index.remove(A, &names([5]));
         assert_eq!((depth(index, A, &contents), depth(index, B, &contents)), (4, 8));
         index.remove(B, &names([1]));
-        assert_eq!(answer(&index.matches(&query(1..=8))), [(A, 4)]);
         index.flush();
         assert_eq!(answer(&index.matches(&query(1..=8))), [(A, 4)]);
         // A deeper block that is still held does not bring a gone one back.

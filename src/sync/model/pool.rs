@@ -1,6 +1,6 @@
 //! The pool and the alarm, run by the model itself.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,27 +14,25 @@ thread_local! {
 struct Run {
     /// Tasks that no thread took yet.
     tasks: SegQueue<Task>,
-    alarms: RefCell<Vec<(usize, Tick)>>,
-    next_alarm: Cell<usize>,
+    /// Calls that no alarm made yet.
+    calls: SegQueue<Task>,
 }
 
 type Task = Box<dyn FnOnce() + Send>;
-type Tick = Box<dyn FnMut() -> bool + Send>;
 
 fn run() -> Rc<Run> {
     RUN.with(|run| run.borrow().clone()).expect("a model begins with `model::begin`")
 }
 
 pub(super) fn begin() {
-    let (alarms, next_alarm) = (RefCell::default(), Cell::new(0));
-    let run = Run { tasks: SegQueue::new(), alarms, next_alarm };
+    let run = Run { tasks: SegQueue::new(), calls: SegQueue::new() };
     RUN.with(|cell| *cell.borrow_mut() = Some(Rc::new(run)));
 }
 
 pub(super) fn end() {
     let run = RUN.with(|run| run.borrow_mut().take()).expect("a run that began");
     while run.tasks.pop().is_some() {}
-    run.alarms.take();
+    while run.calls.pop().is_some() {}
 }
 
 /// Runs a task that was handed to a pool, as one of its threads would;
@@ -45,16 +43,12 @@ pub fn run_task() -> bool {
     true
 }
 
-/// Lets every alarm that was asked for ring once, as if its delay had passed.
-/// Whether one wants to ring again.
-pub fn tick() -> bool {
-    let mut alarms = run().alarms.take();
-    let mut again = false;
-    for (_, tick) in &mut alarms {
-        again |= tick();
-    }
-    run().alarms.borrow_mut().append(&mut alarms);
-    again
+/// Makes a call that an alarm was asked for, as if its delay had passed;
+/// `false` where none waits.
+pub fn ring() -> bool {
+    let Some(call) = run().calls.pop() else { return false };
+    call();
+    true
 }
 
 /// A pool whose threads are the model's own: a task waits until one of them
@@ -81,47 +75,14 @@ impl TaskPool {
     }
 }
 
-/// An alarm that rings when the model calls [`tick`].
-pub struct Alarm {
-    id: Cell<Option<usize>>,
-}
-
-// SAFETY: loom runs one thread at a time.
-unsafe impl Send for Alarm {}
-// SAFETY: as above.
-unsafe impl Sync for Alarm {}
+/// An alarm whose calls wait until the model makes them, in the order in
+/// which they were asked for: see [`ring`].
+#[derive(Default)]
+pub struct Alarm(());
 
 impl Alarm {
-    pub fn new() -> Self {
-        Self { id: Cell::new(None) }
-    }
-
-    pub fn ring<F>(&self, _: Duration, tick: impl FnOnce() -> F) -> bool
-    where
-        F: FnMut() -> bool + Send + 'static,
-    {
-        if self.id.get().is_none() {
-            let run = run();
-            let id = run.next_alarm.get();
-            run.next_alarm.set(id + 1);
-            self.id.set(Some(id));
-            run.alarms.borrow_mut().push((id, Box::new(tick())));
-        }
+    pub fn after(&self, _: Duration, call: impl FnOnce() + Send + 'static) -> bool {
+        run().calls.push(Box::new(call));
         true
-    }
-}
-
-impl Alarm {
-    /// Ends it; it rings no more.
-    pub fn stop(&self) {
-        let Some(id) = self.id.get() else { return };
-        let Some(run) = RUN.with(|run| run.borrow().clone()) else { return };
-        run.alarms.borrow_mut().retain(|(of, _)| *of != id);
-    }
-}
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
