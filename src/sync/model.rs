@@ -50,6 +50,7 @@ pub type Counter = std::sync::atomic::AtomicU64;
 
 /// Begins a run of a model, on its first thread.
 pub fn begin() {
+    owner::begin();
     pins::begin();
     pool::begin();
 }

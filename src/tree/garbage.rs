@@ -14,7 +14,9 @@ use super::node::Node;
 use super::slots::SlotPool;
 use super::view::ViewBox;
 use crate::sync::rank::{self, Rank};
-use crate::sync::{Arc, AtomicBool, Counter, Guard, Mutex, Ordering, pin, yield_now};
+use crate::sync::{
+    Arc, AtomicBool, Counter, Guard, Mutant, Mutex, Ordering, mutant, pin, yield_now,
+};
 
 /// A value that readers may still see.
 pub(super) enum Retired {
@@ -91,6 +93,9 @@ impl Garbage {
         if retired.is_empty() {
             return false;
         }
+        if mutant(Mutant::FreeAtOnce) {
+            retired.retain(|value| matches!(value, Retired::Slot(_)));
+        }
         let mut list = self.list.lock(Rank::Retired);
         let bytes: usize = retired.iter().map(Retired::bytes).sum();
         list.open.append(retired);
@@ -122,10 +127,16 @@ impl Garbage {
             drop(list);
             for value in batch.values {
                 if let Retired::Slot(slot) = value {
-                    self.slots.give_back(slot);
+                    self.give_back(slot);
                 }
             }
         }
+    }
+
+    /// Lets `slot` be given out again.
+    #[cold]
+    pub(super) fn give_back(&self, slot: u32) {
+        self.slots.give_back(slot);
     }
 
     /// Seals what is open and frees what can be freed now. The caller holds

@@ -9,7 +9,8 @@ use super::scratch::Delta;
 use super::{Holdings, NoParent, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Alarm, Arc, AtomicBool, Counter, Guard, Mutex, Ordering, SegQueue, ShardedMap, TaskPool, pin,
+    Alarm, Arc, AtomicBool, Counter, Guard, Mutant, Mutex, Ordering, SegQueue, ShardedMap,
+    TaskPool, mutant, pin,
 };
 use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
 
@@ -117,13 +118,15 @@ impl Shared {
                 }
             };
             let mut state = lane.state.lock(Rank::Lane);
-            if state.closed {
+            if state.closed && !mutant(Mutant::StoreIntoClosed) {
                 continue;
             }
             if let Some(hash) = first_repeated(blocks, &mut state.seen) {
                 return repeated(hash);
             }
-            self.drain_locked(&lane, &mut state);
+            if !mutant(Mutant::StoreBeforeDrain) {
+                self.drain_locked(&lane, &mut state);
+            }
             let guard = pin();
             let stored = self.tree.store(&mut state.holdings, parent, blocks, &guard);
             let sealed = self.end_event(&lane, &mut state, &guard);
@@ -180,7 +183,7 @@ impl Shared {
         // Whichever comes second sees what the other did before: they our
         // names, or we that the lane is off the list, or closed.
         let listed = lane.listed.swap(true, Ordering::AcqRel);
-        if lane.closed.load(Ordering::Acquire) {
+        if lane.closed.load(Ordering::Acquire) && !mutant(Mutant::RemoveIntoClosed) {
             this.drain(&lane);
             return;
         }
@@ -204,9 +207,15 @@ impl Shared {
         }
         let (shared, of_task) = (Arc::downgrade(this), lane.clone());
         let task = move || {
-            of_task.scheduled.swap(false, Ordering::AcqRel);
+            let late = mutant(Mutant::ScheduledClearedLate);
+            if !late {
+                of_task.scheduled.swap(false, Ordering::AcqRel);
+            }
             if let Some(shared) = shared.upgrade() {
                 Self::drain_caught(&shared, &of_task);
+            }
+            if late {
+                of_task.scheduled.swap(false, Ordering::AcqRel);
             }
         };
         if !this.pool.tasks.spawn(task) {
@@ -245,10 +254,16 @@ impl Shared {
 
     /// The alarm's work: every lane that is listed goes to the pool.
     fn tick(this: &Arc<Self>) {
-        this.armed.swap(false, Ordering::AcqRel);
+        let late = mutant(Mutant::ArmedClearedLate);
+        if !late {
+            this.armed.swap(false, Ordering::AcqRel);
+        }
         let mut lanes = Vec::new();
         while let Some(lane) = this.dirty.pop() {
             lanes.push(lane);
+        }
+        if late {
+            this.armed.swap(false, Ordering::AcqRel);
         }
         for lanes in lanes.chunks(LANES_PER_TASK) {
             let (shared, of_task) = (Arc::downgrade(this), lanes.to_vec());
@@ -267,9 +282,15 @@ impl Shared {
         for lane in lanes {
             // AcqRel: pairs with the swap in `remove`: names that came before
             // are seen by the drain, later ones list the lane again.
-            lane.listed.swap(false, Ordering::AcqRel);
+            let late = mutant(Mutant::ListedClearedLate);
+            if !late {
+                lane.listed.swap(false, Ordering::AcqRel);
+            }
             if lane.is_dirty() {
                 Self::drain_caught(this, lane);
+            }
+            if late {
+                lane.listed.swap(false, Ordering::AcqRel);
             }
         }
     }
@@ -299,6 +320,10 @@ impl Shared {
             }
             let guard = pin();
             let count = state.batch.len();
+            let early = mutant(Mutant::AppliedCountedEarly);
+            if early {
+                lane.unapplied.fetch_sub(count, Ordering::Release);
+            }
             let unknown = if state.closed {
                 count
             } else {
@@ -309,7 +334,9 @@ impl Shared {
             sealed |= self.end_event(lane, state, &guard);
             // Release: pairs with the acquire of a flush that finds nothing
             // left to do.
-            lane.unapplied.fetch_sub(count, Ordering::Release);
+            if !early {
+                lane.unapplied.fetch_sub(count, Ordering::Release);
+            }
         }
     }
 

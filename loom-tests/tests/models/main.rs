@@ -3,9 +3,11 @@
 
 use std::process::ExitCode;
 
-use kvradix_loom_tests::{Keep, Model, Negative, main as run};
+use kvradix_loom_tests::{Keep, Model, main as run};
 
 mod children;
+mod lanes;
+mod mutants;
 mod readers;
 mod stand_ins;
 mod world;
@@ -13,9 +15,8 @@ mod world;
 #[global_allocator]
 static KEEP: Keep = Keep;
 
-const MODELS: &[&[Model]] = &[stand_ins::MODELS, readers::MODELS, children::MODELS];
-const NEGATIVES: &[&[Negative]] = &[];
+const MODELS: &[&[Model]] = &[stand_ins::MODELS, readers::MODELS, children::MODELS, lanes::MODELS];
 
 fn main() -> ExitCode {
-    run(MODELS.concat().leak(), NEGATIVES.concat().leak())
+    run(MODELS.concat().leak(), mutants::MUTANTS)
 }
