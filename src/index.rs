@@ -73,7 +73,7 @@ impl Index {
     /// after this call, whichever comes first. With zero drain threads it is
     /// visible when the call returns.
     pub fn remove(&self, worker: WorkerId, names: &[SequenceHash]) {
-        self.shared().remove(worker, names);
+        Shared::remove(self.shared(), worker, names);
     }
 
     /// The worker holds nothing any more; it stays known. O(what it held).

@@ -1,6 +1,9 @@
 //! A sharded concurrent radix index with lock-free reads: which workers hold
 //! how much of a prompt's prefix in their KV caches.
 
+// The model's maps are `indexmap`'s, whose `remove` asks for another name.
+#![cfg_attr(kvradix_loom, allow(deprecated))]
+
 pub mod hash;
 pub mod reference;
 
@@ -21,3 +24,8 @@ pub use ids::{Block, LocalHash, SequenceHash, WorkerId};
 pub use index::Index;
 pub use matches::{Match, Matches};
 pub use stats::Stats;
+
+/// What the models of `loom-tests` need; no part of the library.
+#[cfg(kvradix_loom)]
+#[doc(hidden)]
+pub mod model;
