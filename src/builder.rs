@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::Index;
-use crate::sync::{Arc, TaskPool};
-use crate::tree::{Config, TreeConfig};
+use crate::sync::{Alarm, Arc, TaskPool};
+use crate::tree::{Config, Threads, TreeConfig};
 
 /// Settings of an [`Index`]; the defaults suit a router process.
 #[derive(Clone, Debug)]
@@ -25,19 +25,20 @@ pub struct Builder {
 /// clones and indexes.
 #[derive(Clone)]
 pub struct Pool {
-    tasks: Arc<TaskPool>,
+    threads: Arc<Threads>,
 }
 
 impl Pool {
     /// A pool of so many threads; with 0 the callers of its indexes drain.
     pub fn new(threads: usize) -> Self {
-        Self { tasks: Arc::new(TaskPool::new(threads)) }
+        let (alarm, tasks) = (Alarm::default(), TaskPool::new(threads));
+        Self { threads: Arc::new(Threads { alarm, tasks }) }
     }
 }
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("threads", &self.tasks.threads()).finish()
+        f.debug_struct("Pool").field("threads", &self.threads.tasks.threads()).finish()
     }
 }
 
@@ -124,6 +125,6 @@ impl Builder {
             drain_threshold: self.drain_threshold,
             max_pending: self.max_pending,
         };
-        Index::with(config, pool.tasks)
+        Index::with(config, pool.threads)
     }
 }

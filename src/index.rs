@@ -1,8 +1,8 @@
 //! The index as its users see it.
 
 use crate::builder::Builder;
-use crate::sync::{Alarm, Arc, TaskPool, yield_now};
-use crate::tree::{Config, Shared};
+use crate::sync::{Arc, yield_now};
+use crate::tree::{Config, Shared, Threads};
 use crate::{Block, Event, LocalHash, Matches, Refused, SequenceHash, Stats, StoreError, WorkerId};
 
 /// Which workers hold how much of a prompt's prefix.
@@ -11,8 +11,6 @@ use crate::{Block, Event, LocalHash, Matches, Refused, SequenceHash, Stats, Stor
 /// `&self`. See the [crate's documentation](crate) for what readers and
 /// writers see of each other.
 pub struct Index {
-    /// Dropped before what it rings for.
-    alarm: Alarm,
     /// `None` only while it is being dropped.
     shared: Option<Arc<Shared>>,
 }
@@ -28,8 +26,8 @@ impl Index {
         Builder::new()
     }
 
-    pub(crate) fn with(config: Config, pool: Arc<TaskPool>) -> Self {
-        Self { alarm: Alarm::new(), shared: Some(Arc::new(Shared::new(config, pool))) }
+    pub(crate) fn with(config: Config, threads: Arc<Threads>) -> Self {
+        Self { shared: Some(Arc::new(Shared::new(config, threads))) }
     }
 
     #[inline]
@@ -75,13 +73,7 @@ impl Index {
     /// after this call, whichever comes first. With zero drain threads it is
     /// visible when the call returns.
     pub fn remove(&self, worker: WorkerId, names: &[SequenceHash]) {
-        let shared = self.shared();
-        shared.remove(worker, names, || {
-            self.alarm.ring(shared.config().removal_delay, || {
-                let shared = Arc::downgrade(shared);
-                move || Shared::tick(&shared)
-            })
-        });
+        self.shared().remove(worker, names);
     }
 
     /// The worker holds nothing any more; it stays known. O(what it held).
@@ -219,7 +211,6 @@ const DROP_PATIENCE: usize = 100_000;
 impl Drop for Index {
     /// Frees everything and ends the index's own threads.
     fn drop(&mut self) {
-        self.alarm.stop();
         let Some(mut shared) = self.shared.take() else { return };
         for _ in 0..DROP_PATIENCE {
             // A task that is at work has a count of its own; one that has

@@ -25,7 +25,7 @@ mod store;
 mod view;
 mod walk;
 
-pub(crate) use shared::{Config, Shared};
+pub(crate) use shared::{Config, Shared, Threads};
 pub(crate) use walk::Walk;
 
 use garbage::Garbage;

@@ -147,11 +147,6 @@ impl Drop for Columns {
 }
 
 impl Window {
-    /// A window on nothing.
-    pub(super) fn empty() -> Self {
-        Self { words: NonNull::dangling(), len: 0 }
-    }
-
     /// How many blocks it shows.
     #[inline]
     pub(super) fn len(self) -> u32 {

@@ -107,9 +107,8 @@ impl Garbage {
     }
 
     /// Frees the batches that no reader can see any more. The caller holds no
-    /// lock and no pin.
+    /// pin and no lock but a lane's at most.
     pub(super) fn reclaim(&self) {
-        debug_assert!(rank::holds_none());
         loop {
             let mut list = self.list.lock(Rank::Retired);
             // Acquire: pairs with the release that raised the flag; every
@@ -155,6 +154,7 @@ impl Garbage {
 
     #[cold]
     fn wait_below(&self) {
+        debug_assert!(rank::holds_none());
         for _ in 0..PATIENCE {
             self.collect();
             if self.bytes() <= LIMIT {

@@ -149,11 +149,6 @@ impl Hub {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// How many shards there are.
-    pub(super) fn shards(&self) -> usize {
-        self.shards.len()
-    }
-
     /// Whether a child hangs at `offset`.
     pub(super) fn any_at(&self, offset: u32) -> bool {
         match &self.counts {

@@ -42,8 +42,6 @@ struct Aliases {
 pub(super) struct Found<'g> {
     pub(super) node: &'g Node,
     pub(super) place: Place,
-    /// Whether the name is a private one.
-    pub(super) private: bool,
 }
 
 impl Names {
@@ -66,10 +64,10 @@ impl Names {
         guard: &'g Guard,
     ) -> Option<Found<'g>> {
         if let Some(place) = self.private_place(name) {
-            return Some(Found { node: self.node_of(place, guard), place, private: true });
+            return Some(Found { node: self.node_of(place, guard), place });
         }
         let (node, place) = tree.lookup.get(name, guard)?;
-        self.has_canonical(node, place, guard).then_some(Found { node, place, private: false })
+        self.has_canonical(node, place, guard).then_some(Found { node, place })
     }
 
     /// The place of a private name.

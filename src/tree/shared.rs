@@ -9,7 +9,7 @@ use super::scratch::Delta;
 use super::{Holdings, NoParent, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Arc, Counter, Guard, Mutex, Ordering, SegQueue, ShardedMap, TaskPool, Weak, pin,
+    Alarm, Arc, AtomicBool, Counter, Guard, Mutex, Ordering, SegQueue, ShardedMap, TaskPool, pin,
 };
 use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
 
@@ -27,6 +27,13 @@ pub(crate) struct Config {
     pub(crate) max_pending: usize,
 }
 
+/// The threads that apply removals, shared by the indexes of one pool. The
+/// alarm is dropped first: it hands work to the tasks.
+pub(crate) struct Threads {
+    pub(crate) alarm: Alarm,
+    pub(crate) tasks: TaskPool,
+}
+
 /// Most names that a drain applies at a time.
 const DRAIN_BATCH: usize = 512;
 /// Lanes that one task of the pool goes through.
@@ -39,7 +46,9 @@ pub(crate) struct Shared {
     registry: ShardedMap<WorkerId, Arc<Lane>>,
     /// Lanes with removals that nobody may have looked at yet.
     dirty: SegQueue<Arc<Lane>>,
-    pool: Arc<TaskPool>,
+    /// Whether the alarm is set and has yet to go off.
+    armed: AtomicBool,
+    pool: Arc<Threads>,
     config: Config,
     /// What lanes that are gone have left in the tree's counts.
     departed: Mutex<Delta>,
@@ -48,21 +57,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, pool: Arc<TaskPool>) -> Self {
+    pub(crate) fn new(config: Config, pool: Arc<Threads>) -> Self {
         Self {
             tree: Tree::new(config.tree),
             registry: ShardedMap::new(config.registry_shards, Rank::Registry),
             dirty: SegQueue::new(),
+            armed: AtomicBool::new(false),
             pool,
             config,
             departed: Mutex::default(),
             refused_blocks: Counter::new(0),
             unknown_removals: Counter::new(0),
         }
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
     }
 
     pub(crate) fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
@@ -152,15 +158,8 @@ impl Shared {
         self.tree.hand_over(holdings, guard)
     }
 
-    /// Queues removals; see [`Index::remove`](crate::Index::remove). `ring`
-    /// is called where the alarm must go off in time; it answers whether it
-    /// will.
-    pub(crate) fn remove(
-        self: &Arc<Self>,
-        worker: WorkerId,
-        names: &[SequenceHash],
-        ring: impl FnOnce() -> bool,
-    ) {
+    /// Queues removals; see [`Index::remove`](crate::Index::remove).
+    pub(crate) fn remove(self: &Arc<Self>, worker: WorkerId, names: &[SequenceHash]) {
         if names.is_empty() {
             return;
         }
@@ -173,7 +172,7 @@ impl Shared {
         for name in names {
             lane.queue.push(*name);
         }
-        if self.pool.threads() == 0 {
+        if self.pool.tasks.threads() == 0 {
             self.drain(&lane);
             return;
         }
@@ -187,10 +186,7 @@ impl Shared {
         }
         if !listed {
             self.dirty.push(lane.clone());
-            if !ring() {
-                self.drain(&lane);
-                return;
-            }
+            self.arm();
         }
         if pending > self.config.max_pending {
             self.drain(&lane);
@@ -213,7 +209,7 @@ impl Shared {
                 shared.drain_caught(&of_task);
             }
         };
-        if !self.pool.spawn(task) {
+        if !self.pool.tasks.spawn(task) {
             lane.scheduled.swap(false, Ordering::AcqRel);
             self.drain(&lane);
         }
@@ -221,41 +217,53 @@ impl Shared {
 
     /// A drain on a thread of ours, where a panic would end the process. What
     /// it has not applied stays in the lane, which is listed again.
-    fn drain_caught(&self, lane: &Arc<Lane>) {
+    fn drain_caught(self: &Arc<Self>, lane: &Arc<Lane>) {
         let drained = catch_unwind(AssertUnwindSafe(|| self.drain(lane)));
         if drained.is_err() && !lane.listed.swap(true, Ordering::AcqRel) {
             self.dirty.push(lane.clone());
+            self.arm();
         }
     }
 
-    /// The alarm's work: every lane that is listed goes to the pool. Whether
-    /// there was any.
-    pub(crate) fn tick(shared: &Weak<Self>) -> bool {
-        let Some(shared) = shared.upgrade() else { return false };
-        let mut any = false;
-        // So many as there are now: a lane that is listed again waits for the
-        // next time.
+    /// Has the alarm go off a delay from now, unless it will before.
+    fn arm(self: &Arc<Self>) {
+        // AcqRel: pairs with the swap in `tick`. If it comes first, the alarm
+        // is set anew; else the tick that is to come sees what was listed.
+        if self.armed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = Arc::downgrade(self);
+        let tick = move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.tick();
+            }
+        };
+        if !self.pool.alarm.after(self.config.removal_delay, tick) {
+            self.tick();
+        }
+    }
+
+    /// The alarm's work: every lane that is listed goes to the pool.
+    fn tick(self: &Arc<Self>) {
+        self.armed.swap(false, Ordering::AcqRel);
         let mut lanes = Vec::new();
-        while let Some(lane) = shared.dirty.pop() {
-            any = true;
+        while let Some(lane) = self.dirty.pop() {
             lanes.push(lane);
         }
         for lanes in lanes.chunks(LANES_PER_TASK) {
-            let (lanes, of_task) = (lanes.to_vec(), Arc::downgrade(&shared));
-            let again = lanes.clone();
+            let (shared, of_task) = (Arc::downgrade(self), lanes.to_vec());
             let task = move || {
-                if let Some(shared) = of_task.upgrade() {
-                    shared.drain_listed(&lanes);
+                if let Some(shared) = shared.upgrade() {
+                    shared.drain_listed(&of_task);
                 }
             };
-            if !shared.pool.spawn(task) {
-                shared.drain_listed(&again);
+            if !self.pool.tasks.spawn(task) {
+                self.drain_listed(lanes);
             }
         }
-        any
     }
 
-    fn drain_listed(&self, lanes: &[Arc<Lane>]) {
+    fn drain_listed(self: &Arc<Self>, lanes: &[Arc<Lane>]) {
         for lane in lanes {
             // AcqRel: pairs with the swap in `remove`: names that came before
             // are seen by the drain, later ones list the lane again.

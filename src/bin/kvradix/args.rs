@@ -1,0 +1,212 @@
+//! What can be asked for on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kvradix::{Builder, Index};
+
+use crate::trace::TRACE_BLOCK_TOKENS;
+
+/// Plays a fleet's traffic against the kvradix index, and measures it.
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Replay(ReplayArgs),
+    Churn(ChurnArgs),
+}
+
+/// Simulates a fleet of engines and the routers in front of it, which share one index.
+///
+/// Router threads take the requests in order. Each looks its request's prompt up in the index and
+/// sends it to the worker that holds the longest prefix; of several to the one with the least load.
+/// The worker's engine keeps what it has of the prompt, evicts the least recently used blocks where
+/// it needs room and stores the rest; what it stored and evicted goes as events through bounded
+/// queues to applier threads, which bring the index up to date. A worker's events go through one
+/// queue, so they stay in order.
+///
+/// Without --trace the requests are generated: conversations of 1 to 12 turns, of which
+/// --conversations are under way at any time. Each begins with one of --system-prompts system
+/// prompts (256 to 8,192 tokens, the n-th used 1/n as often as the first); each turn adds a question
+/// and, once served, an answer of 32 to 1,024 tokens (lengths are log-uniform). A turn's prompt is all
+/// that came before it. Equal seeds give equal requests.
+///
+/// What the report calls
+///
+/// - hit rate: of all prompt blocks, those which the chosen worker's cache really held as a prefix
+///   when the request reached it;
+///
+/// - oracle: the same for a router that follows the same rules but reads the caches themselves
+///   instead of the index, just before the request reaches its worker;
+///
+/// - block operations: blocks of the prompts looked up (whole prompts, matched or not), plus blocks
+///   stored, plus blocks removed. Their time is that of the whole run, engines and final flush
+///   included;
+///
+/// - query time: one look-up plus a pass over all workers in its answer;
+///
+/// - queue depth: events between engines and appliers plus removals that the index has queued,
+///   sampled every 10 ms;
+///
+/// - memory: resident memory of the whole process, simulated caches included (Rss of
+///   /proc/self/smaps_rollup; n/a where that does not exist).
+#[derive(Args, Debug)]
+pub struct ReplayArgs {
+    /// Plays this trace instead of generated requests: one JSON object a line with `hash_ids`, one
+    /// id per 512-token block of the prompt. Every id becomes 512/block-size blocks
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
+    /// How often the trace is played; later rounds find the caches as the earlier ones left them
+    #[arg(long, default_value_t = 1, value_name = "TIMES", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
+    pub repeat: u64,
+
+    /// Requests to generate
+    #[arg(long, default_value_t = 100_000, value_name = "COUNT", conflicts_with = "trace", value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: u64,
+
+    /// Seed of the generated requests
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", conflicts_with = "trace")]
+    pub seed: u64,
+
+    /// Generated conversations under way at a time
+    #[arg(long, default_value_t = 256, value_name = "COUNT", conflicts_with = "trace", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub conversations: u32,
+
+    /// Different system prompts of the generated conversations
+    #[arg(long, default_value_t = 64, value_name = "COUNT", conflicts_with = "trace", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub system_prompts: u32,
+
+    /// Workers of the fleet
+    #[arg(long, default_value_t = 8, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub workers: u32,
+
+    /// Blocks that each worker's cache holds; of a longer prompt only the beginning is kept
+    #[arg(long, default_value_t = 16_384, value_name = "BLOCKS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub cache_blocks: u64,
+
+    /// Tokens of a block: 1, 2, 4, ... or 512
+    #[arg(long, default_value_t = 16, value_name = "TOKENS", value_parser = block_size)]
+    pub block_size: u32,
+
+    /// Which blocks an engine may evict
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Evict::Leaf)]
+    pub evict: Evict,
+
+    /// How engines name their blocks
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Names::Shared)]
+    pub names: Names,
+
+    /// A worker whose load is above this many times the mean takes no further request, however much
+    /// it holds. Load: the blocks a worker has had to compute so far. `inf` routes by prefix alone,
+    /// which sends all requests that share a first block to one worker
+    #[arg(long, default_value_t = 1.2, value_name = "FACTOR", value_parser = balance)]
+    pub balance: f64,
+
+    /// Router threads
+    #[arg(long, default_value_t = 2, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub routers: u16,
+
+    /// Applier threads, each with a queue of its own
+    #[arg(long, default_value_t = 2, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub appliers: u16,
+
+    /// Events that an applier's queue holds; routers wait when it is full
+    #[arg(long, default_value_t = 1024, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub queue: u32,
+
+    /// Checks every answer against the literal reference index.
+    ///
+    /// Goes in rounds. The routers' threads look up some requests in the index, each answer compared
+    /// as a whole (every worker and its depth) with the reference's; then the requests are served in
+    /// order; then applier threads, each with workers of its own, apply the events to the index,
+    /// while the reference takes them too; then the index is flushed and both must hold equally many
+    /// blocks. So index and reference have seen the same events at each query, and queries run beside
+    /// queries, stores and removals beside those of other workers, but no query beside an event. The
+    /// first difference ends the run with a non-zero exit
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Draws query time and memory over time into this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Measures what unique suffixes leave behind under a prompt that stays cached.
+///
+/// One worker holds a prompt of 16 blocks. A cycle stores 8 blocks that were never seen before below
+/// it and removes them again. After 5,000 warm-up cycles and a flush, memory is read, the cycles run,
+/// and after another flush memory is read again: what was added should be next to nothing. Set
+/// MALLOC_ARENA_MAX=1 in the environment to keep glibc from adding arenas meanwhile.
+#[derive(Args, Debug)]
+pub struct ChurnArgs {
+    /// Measured cycles
+    #[arg(long, default_value_t = 1_000_000, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub cycles: u64,
+
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct CommonArgs {
+    /// Threads of the index that apply queued removals; 0: whoever stores or flushes applies them.
+    /// Default: the library's
+    #[arg(long, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(0..=1024))]
+    drain_threads: Option<u16>,
+
+    /// Prints the report as JSON: times in nanoseconds or seconds, sizes in bytes, as the names say
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl CommonArgs {
+    /// An empty index as asked for.
+    pub fn index(&self) -> Index {
+        let builder: Builder = Index::builder();
+        match self.drain_threads {
+            Some(threads) => builder.drain_threads(threads.into()).build(),
+            None => builder.build(),
+        }
+    }
+}
+
+/// Which blocks an engine may evict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Evict {
+    /// Only blocks below which nothing is cached: a prompt goes from its end
+    Leaf,
+    /// Any block: of blocks last used together the first goes first, which leaves holes
+    Any,
+}
+
+/// How engines name their blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Names {
+    /// All alike
+    Shared,
+    /// Every worker in its own way, like vLLM with its default random seed
+    PerWorker,
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(size) if size != 0 && TRACE_BLOCK_TOKENS % size == 0 => Ok(size),
+        _ => Err(format!("it must divide {TRACE_BLOCK_TOKENS}: 1, 2, 4, ... or 512")),
+    }
+}
+
+fn balance(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if factor >= 1.0 => Ok(factor),
+        _ => Err("it must be a number of at least 1, or `inf`".to_owned()),
+    }
+}

@@ -1,0 +1,145 @@
+//! What is measured while a replay runs.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use crossbeam::channel::{Receiver, RecvTimeoutError};
+use hdrhistogram::Histogram;
+use indicatif::ProgressBar;
+use kvradix::{Index, LocalHash, Matches};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::memory;
+
+/// How often queue depths are read.
+const TICK: Duration = Duration::from_millis(10);
+/// How many ticks pass between two points of the plot.
+const TICKS_PER_SAMPLE: u32 = 10;
+/// The longest query time told apart, in nanoseconds.
+const MAX_QUERY_NS: u64 = 100_000_000_000;
+
+/// Where router threads write down what they do, and the watcher reads it.
+#[derive(Debug)]
+pub struct Monitor {
+    /// Query times in nanoseconds since the watcher last looked, one for each
+    /// router, so that its lock is free nearly always.
+    query_ns: Vec<Mutex<Histogram<u64>>>,
+    /// Requests served.
+    served: AtomicU64,
+}
+
+/// What the watcher saw.
+#[derive(Debug)]
+pub struct Watched {
+    /// Of the whole run, in nanoseconds.
+    pub query_ns: Histogram<u64>,
+    pub queue: QueueDepth,
+    /// Points of the plot; none unless one is drawn.
+    pub samples: Vec<Sample>,
+}
+
+/// Events and removals that wait, seen every few milliseconds.
+#[derive(Clone, Copy, Default, Debug, Serialize)]
+pub struct QueueDepth {
+    pub max: u64,
+    pub mean: f64,
+}
+
+/// A point of the plot.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Seconds since the start.
+    pub at: f64,
+    /// Median and 99th percentile of the query times since the last point, in
+    /// nanoseconds; `None` where there was no query.
+    pub query_ns: Option<(u64, u64)>,
+    pub resident_bytes: Option<u64>,
+}
+
+impl Monitor {
+    pub fn new(routers: usize) -> Result<Self> {
+        let query_ns = (0..routers).map(|_| Ok(Mutex::new(histogram()?)));
+        Ok(Self { query_ns: query_ns.collect::<Result<_>>()?, served: AtomicU64::new(0) })
+    }
+
+    /// Looks `query` up as a router does, and writes down how long the answer
+    /// and one pass over it took.
+    pub fn query(&self, router: usize, index: &Index, query: &[LocalHash], matches: &mut Matches) {
+        let started = Instant::now();
+        index.matches_into(query, matches);
+        matches.iter().for_each(|found| {
+            black_box(found);
+        });
+        let took = started.elapsed();
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.query_ns[router].lock().saturating_record(ns.max(1));
+    }
+
+    /// A request has been served.
+    pub fn served(&self) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Watches until `stop` is closed. `queued` tells how many events wait
+    /// between engines and appliers.
+    pub fn watch(
+        &self,
+        stop: &Receiver<()>,
+        index: &Index,
+        queued: impl Fn() -> usize,
+        bar: &ProgressBar,
+        plotted: bool,
+    ) -> Result<Watched> {
+        let started = Instant::now();
+        let mut watched =
+            Watched { query_ns: histogram()?, queue: QueueDepth::default(), samples: Vec::new() };
+        let (mut depths, mut looks) = (0, 0);
+        for tick in 1_u32.. {
+            let stopped = stop.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout);
+            let depth = queued() as u64 + index.stats().pending_removals;
+            watched.queue.max = watched.queue.max.max(depth);
+            depths += depth;
+            looks += 1;
+            bar.set_position(self.served.load(Ordering::Relaxed));
+            if stopped || tick % TICKS_PER_SAMPLE == 0 {
+                let since_last = self.take_query_ns(&mut watched.query_ns)?;
+                if plotted {
+                    watched.samples.push(sample(started.elapsed(), &since_last));
+                }
+            }
+            if stopped {
+                break;
+            }
+        }
+        watched.queue.mean = depths as f64 / f64::from(looks);
+        Ok(watched)
+    }
+
+    /// The query times since the last call, which are also added to `total`.
+    fn take_query_ns(&self, total: &mut Histogram<u64>) -> Result<Histogram<u64>> {
+        let mut taken = histogram()?;
+        for router in &self.query_ns {
+            let mut query_ns = router.lock();
+            taken.add(&*query_ns)?;
+            query_ns.reset();
+        }
+        total.add(&taken)?;
+        Ok(taken)
+    }
+}
+
+fn histogram() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_bounds(1, MAX_QUERY_NS, 3)?)
+}
+
+fn sample(at: Duration, query_ns: &Histogram<u64>) -> Sample {
+    let quantiles = || (query_ns.value_at_quantile(0.5), query_ns.value_at_quantile(0.99));
+    Sample {
+        at: at.as_secs_f64(),
+        query_ns: (!query_ns.is_empty()).then(quantiles),
+        resident_bytes: memory::resident(),
+    }
+}
