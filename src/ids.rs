@@ -27,6 +27,14 @@ impl LocalHash {
         // slices have one layout; the lifetime is the argument's.
         unsafe { std::slice::from_raw_parts(hashes.as_ptr().cast(), hashes.len()) }
     }
+
+    /// The way back from [`LocalHash::from_slice`].
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn to_slice(hashes: &[LocalHash]) -> &[u64] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(hashes.as_ptr().cast(), hashes.len()) }
+    }
 }
 
 /// The engine's own name for a block in its whole prefix.

@@ -1,133 +1,225 @@
 //! The index as its users see it.
 
-use std::time::Duration;
-
+use crate::builder::Builder;
+use crate::sync::{Arc, yield_now};
+use crate::tree::{Config, Shared, Threads};
 use crate::{Block, Event, LocalHash, Matches, Refused, SequenceHash, Stats, StoreError, WorkerId};
 
-/// STUB: being built.
-#[derive(Debug, Default)]
-pub struct Index {}
-
-/// STUB
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct Builder {}
-
-/// Drain threads that several indexes can share. STUB
-#[derive(Debug, Clone)]
-pub struct Pool {}
-
-#[allow(unused_variables, missing_docs)]
-impl Pool {
-    pub fn new(threads: usize) -> Pool {
-        todo!()
-    }
+/// Which workers hold how much of a prompt's prefix.
+///
+/// Share it between threads by reference or in an `Arc`; every call takes
+/// `&self`. See the [crate's documentation](crate) for what readers and
+/// writers see of each other.
+pub struct Index {
+    /// `None` only while it is being dropped.
+    shared: Option<Arc<Shared>>,
 }
 
-#[allow(unused_variables, missing_docs)]
-impl Builder {
-    /// Drain threads; 0 = callers drain.
-    pub fn drain_threads(self, threads: usize) -> Self {
-        todo!()
-    }
-    /// Shares a pool instead of owning one.
-    pub fn pool(self, pool: &Pool) -> Self {
-        todo!()
-    }
-    /// A removal is visible this long after it was handed in, at the latest.
-    pub fn removal_delay(self, delay: Duration) -> Self {
-        todo!()
-    }
-    /// Pending names of a worker at which its lane is handed to the pool.
-    pub fn drain_threshold(self, names: usize) -> Self {
-        todo!()
-    }
-    /// Pending names of a worker above which the caller drains.
-    pub fn max_pending(self, names: usize) -> Self {
-        todo!()
-    }
-    /// Blocks a node's run may have, 1 to 4096; small in tests so that rare paths happen.
-    pub fn run_blocks(self, blocks: u32) -> Self {
-        todo!()
-    }
-    /// Children a node keeps in its view before it gets a hub table.
-    pub fn hub_threshold(self, children: usize) -> Self {
-        todo!()
-    }
-    pub fn build(self) -> Index {
-        todo!()
-    }
-}
-
-#[allow(unused_variables, missing_docs)]
 impl Index {
+    /// An index with the default settings.
     pub fn new() -> Self {
-        Self::builder().build()
+        Builder::new().build()
     }
+
+    /// Settings to build an index with.
     pub fn builder() -> Builder {
-        todo!()
+        Builder::new()
     }
+
+    pub(crate) fn with(config: Config, threads: Arc<Threads>) -> Self {
+        Self { shared: Some(Arc::new(Shared::new(config, threads))) }
+    }
+
+    #[inline]
+    fn shared(&self) -> &Arc<Shared> {
+        match &self.shared {
+            Some(shared) => shared,
+            None => unreachable!("taken by drop alone"),
+        }
+    }
+
+    /// The worker now holds `blocks`, each below the one before, the first
+    /// below its block `parent`, or at the beginning of a prompt.
+    ///
+    /// A name that the worker has already moves to its new place: all places
+    /// of the batch are added first, then moved names give up their old ones,
+    /// so what is held before and after is held throughout. Removals of this
+    /// worker that were handed in before are applied first. An accepted store
+    /// of at least one block makes the worker known; a store of no blocks
+    /// does nothing.
+    ///
+    /// Takes O(blocks) and one look at the lookup for the parent and for each
+    /// block that nobody held; readers and other workers go on meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::RepeatedHash`] if the batch has a name twice or its own
+    /// parent's, [`StoreError::ParentNotFound`] if the worker does not have
+    /// `parent` now. Nothing of a refused batch is stored.
     pub fn store(
         &self,
         worker: WorkerId,
         parent: Option<SequenceHash>,
         blocks: &[Block],
     ) -> Result<(), StoreError> {
-        todo!()
+        self.shared().store(worker, parent, blocks)
     }
+
+    /// The worker no longer has the blocks it calls `names`, in any order.
+    ///
+    /// Names it does not have are ignored and counted in
+    /// [`Stats::unknown_removals`]. The removal is queued and applied on the
+    /// drain threads: visible after [`flush`](Self::flush), before any later
+    /// event of this worker, or the [`removal_delay`](Builder::removal_delay)
+    /// after this call, whichever comes first. With zero drain threads it is
+    /// visible when the call returns.
     pub fn remove(&self, worker: WorkerId, names: &[SequenceHash]) {
-        todo!()
+        self.shared().remove(worker, names);
     }
+
+    /// The worker holds nothing any more; it stays known. O(what it held).
     pub fn clear(&self, worker: WorkerId) {
-        todo!()
+        self.shared().clear(worker);
     }
+
+    /// The worker holds nothing any more and is forgotten. O(what it held).
     pub fn remove_worker(&self, worker: WorkerId) {
-        todo!()
+        self.shared().remove_worker(worker);
     }
-    /// all ranks of an id
+
+    /// Forgets every rank of worker `id`.
     pub fn remove_ranks(&self, id: u64) {
-        todo!()
+        self.shared().remove_ranks(id);
     }
+
+    /// Does what the event says.
+    ///
+    /// # Errors
+    /// Those of [`store`](Self::store).
     pub fn apply(&self, event: &Event) -> Result<(), StoreError> {
-        todo!()
+        match event {
+            Event::Stored { worker, parent, blocks } => self.store(*worker, *parent, blocks),
+            Event::Removed { worker, names } => {
+                self.remove(*worker, names);
+                Ok(())
+            }
+            Event::Cleared { worker } => {
+                self.clear(*worker);
+                Ok(())
+            }
+        }
     }
-    /// Applies all; a refused event does not stop the others. Returns those refused (empty: all applied).
+
+    /// Does what the events say, one after the other. A refused one does not
+    /// stop those after it; the result names the refused ones, so an empty
+    /// one is good news.
     pub fn apply_all<'a>(&self, events: impl IntoIterator<Item = &'a Event>) -> Vec<Refused> {
-        todo!()
+        let mut refused = Vec::new();
+        for (index, event) in events.into_iter().enumerate() {
+            if let Err(error) = self.apply(event) {
+                refused.push(Refused { index, error });
+            }
+        }
+        refused
     }
+
+    /// For each worker the largest n > 0 such that it holds every prefix of
+    /// the query of length 1 to n.
     pub fn matches(&self, query: &[LocalHash]) -> Matches {
-        todo!()
+        let mut matches = Matches::new();
+        self.matches_into(query, &mut matches);
+        matches
     }
+
+    /// The same into a result that is used again and again, so that a query
+    /// allocates nothing once its buffers are warm.
+    ///
+    /// Takes no lock, of any kind, and writes no memory that other threads
+    /// read but its pin and the debt slot of the workers' table. O(depth of
+    /// the match + workers found), whatever the size of the tree and fleet.
     pub fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
-        todo!()
+        self.shared().matches_into(query, matches);
     }
+
+    /// Returns once every event handed in before is visible; also frees what
+    /// readers can no longer see. O(known workers) and what is queued.
     pub fn flush(&self) {
-        todo!()
+        self.shared().flush();
     }
+
+    /// Returns once every event of `worker` handed in before is visible.
     pub fn flush_worker(&self, worker: WorkerId) {
-        todo!()
+        self.shared().flush_worker(worker);
     }
+
+    /// What the index keeps. O(known workers).
     pub fn stats(&self) -> Stats {
-        todo!()
+        self.shared().stats()
     }
-    /// Known workers, sorted.
+
+    /// The known workers in ascending order.
     pub fn workers(&self) -> Vec<WorkerId> {
-        todo!()
+        self.shared().workers()
     }
-    /// Whether the worker has the name now (its queued removals applied first).
+
+    /// Whether `worker` has a block called `name`. Applies the worker's
+    /// queued removals first.
     pub fn has(&self, worker: WorkerId, name: SequenceHash) -> bool {
-        todo!()
+        self.shared().has(worker, name)
     }
-    /// How many names the worker has now (its queued removals applied first); 0 if unknown.
+
+    /// How many names `worker` has; 0 if it is not known. Applies the
+    /// worker's queued removals first.
     pub fn held(&self, worker: WorkerId) -> usize {
-        todo!()
+        self.shared().held(worker)
     }
+
+    /// Events that give an empty index what `worker` holds, by the same
+    /// names, parents first; empty if it holds nothing.
+    ///
+    /// A consistent cut of this worker: its own events wait meanwhile, those
+    /// of others go on. Where a deeper block is held behind a hole, the hole
+    /// is stored under a name that the last event removes again. O(what the
+    /// worker holds and its ancestors).
     pub fn export(&self, worker: WorkerId) -> Vec<Event> {
-        todo!()
+        self.shared().export(worker)
     }
-    /// Walks the whole structure and panics where an invariant does not hold; for tests.
+
+    /// Walks the whole structure and panics where an invariant does not hold.
+    /// For tests: no other call may run meanwhile.
     #[doc(hidden)]
     pub fn check(&self) {
-        todo!()
+        self.shared().check();
+    }
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// How often a drop lets the drain tasks of the pool run on before it leaves
+/// the rest of the index to the last of them.
+const DROP_PATIENCE: usize = 100_000;
+
+impl Drop for Index {
+    /// Frees everything and ends the index's own threads.
+    fn drop(&mut self) {
+        let Some(mut shared) = self.shared.take() else { return };
+        for _ in 0..DROP_PATIENCE {
+            // A task that is at work has a count of its own; one that has
+            // not begun finds nothing to upgrade.
+            match Arc::try_unwrap(shared) {
+                Ok(_) => return,
+                Err(still) => shared = still,
+            }
+            yield_now();
+        }
     }
 }

@@ -4,18 +4,20 @@
 pub mod hash;
 pub mod reference;
 
+mod builder;
 mod error;
 mod event;
 mod ids;
 mod index;
 mod matches;
 mod stats;
-#[allow(dead_code, unused_imports)]
 mod sync;
+mod tree;
 
+pub use builder::{Builder, Pool};
 pub use error::{Refused, StoreError};
 pub use event::Event;
 pub use ids::{Block, LocalHash, SequenceHash, WorkerId};
-pub use index::{Builder, Index, Pool};
+pub use index::Index;
 pub use matches::{Match, Matches};
 pub use stats::Stats;

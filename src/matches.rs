@@ -1,6 +1,7 @@
 //! The answer to a query.
 
 use crate::WorkerId;
+use crate::tree::Walk;
 
 /// One worker's share of a query's prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,12 +23,14 @@ pub struct Match {
 pub struct Matches {
     /// What was found, from the shallowest up: the order of the walk.
     found: Vec<Match>,
+    /// The walk's working memory.
+    pub(crate) walk: Walk,
 }
 
 impl Matches {
     /// An empty answer; allocates nothing.
-    pub const fn new() -> Self {
-        Self { found: Vec::new() }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// The workers that hold something of the query, the deepest first;

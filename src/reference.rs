@@ -12,7 +12,8 @@
 //! for a name. That is the only thing here that is not the contract's own
 //! wording.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::{Block, Event, LocalHash, Matches, Refused, SequenceHash, Stats, StoreError, WorkerId};
 
@@ -378,10 +379,9 @@ impl ReferenceIndex {
         let mut first = HashMap::new();
         let mut second = Vec::new();
         for (&name, &place) in &state.names {
-            if first.contains_key(&place) {
-                second.push((name, place));
-            } else {
-                first.insert(place, name);
+            match first.entry(place) {
+                Entry::Vacant(entry) => _ = entry.insert(name),
+                Entry::Occupied(_) => second.push((name, place)),
             }
         }
         let mut fresh = (0..).map(SequenceHash).filter(|name| !state.names.contains_key(name));

@@ -18,10 +18,10 @@ pub(crate) enum Rank {
     Parent,
     /// A shard of a hub's child table.
     HubShard,
-    /// A hub's count of children by offset.
-    HubCounts,
     /// A node locked last.
     Child,
+    /// A hub's count of children by offset.
+    HubCounts,
     /// A shard of the lookup.
     Lookup,
     /// The list of retired values.

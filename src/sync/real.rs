@@ -3,21 +3,21 @@
 #![allow(clippy::disallowed_types)]
 
 use std::cell::UnsafeCell;
+use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 use std::sync::LazyLock;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam::epoch;
-use crossbeam::utils::CachePadded;
 use dashmap::{DashMap, SharedValue};
 
 use super::rank::{self, Held, Rank};
 
 pub(crate) use crossbeam::queue::SegQueue;
 pub(crate) use std::collections::{HashMap, HashSet};
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 pub(crate) use std::sync::{Arc, Weak};
 
 /// A statistics counter; never part of a protocol, so the models leave it
@@ -76,15 +76,6 @@ impl<T> Mutex<T> {
         let held = rank::enter(rank);
         Ranked { guard: self.0.lock(), _held: held }
     }
-
-    pub(crate) fn try_lock(&self, rank: Rank) -> Option<MutexGuard<'_, T>> {
-        let guard = self.0.try_lock()?;
-        Some(Ranked { guard, _held: rank::enter(rank) })
-    }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut()
-    }
 }
 
 /// A lock for many readers or one writer that knows no poison.
@@ -109,10 +100,6 @@ impl<T> RwLock<T> {
     pub(crate) fn write(&self, rank: Rank) -> WriteGuard<'_, T> {
         let held = rank::enter(rank);
         Ranked { guard: self.0.write(), _held: held }
-    }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut()
     }
 }
 
@@ -465,8 +452,9 @@ impl Drop for TaskPool {
     }
 }
 
-/// A thread that calls back some time after it was asked to, and sleeps while
-/// nobody asks. It starts with the first request.
+/// A thread that makes calls at their time, and sleeps while there are none.
+/// It starts with the first one.
+#[derive(Default)]
 pub(crate) struct Alarm {
     shared: Arc<AlarmShared>,
     thread: parking_lot::Mutex<Option<thread::JoinHandle<()>>>,
@@ -474,91 +462,87 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct AlarmShared {
-    /// Whether the thread sleeps without a deadline, or does not run yet.
-    asleep: CachePadded<AtomicBool>,
     state: parking_lot::Mutex<AlarmState>,
     wake: parking_lot::Condvar,
 }
 
 #[derive(Default)]
 struct AlarmState {
-    rung: bool,
+    calls: BinaryHeap<Call>,
     stop: bool,
 }
 
+/// A call and its time; of two the earlier one is the greater.
+struct Call {
+    due: Instant,
+    make: Box<dyn FnOnce() + Send>,
+}
+
+impl PartialEq for Call {
+    fn eq(&self, other: &Self) -> bool {
+        self.due == other.due
+    }
+}
+
+impl Eq for Call {}
+
+impl PartialOrd for Call {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Call {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.due.cmp(&self.due)
+    }
+}
+
 impl Alarm {
-    pub(crate) fn new() -> Self {
-        let shared = Arc::<AlarmShared>::default();
-        shared.asleep.store(true, super::Ordering::Release);
-        Self { shared, thread: parking_lot::Mutex::new(None) }
-    }
-
-    /// Asks for a call of `tick` after `delay`. `tick` is the same in every
-    /// call; it answers whether it should be called again after `delay`.
-    /// `false` where no thread could be started.
-    #[inline]
-    pub(crate) fn ring<F>(&self, delay: Duration, tick: impl FnOnce() -> F) -> bool
-    where
-        F: FnMut() -> bool + Send + 'static,
-    {
-        // AcqRel: a thread that is awake looks for work again after it has
-        // said that it sleeps, and sees what was handed in before this.
-        if !self.shared.asleep.swap(false, super::Ordering::AcqRel) {
-            return true;
+    /// Makes `call` on the alarm's thread after `delay`; it must not panic.
+    /// `false` where no thread could be started; the call is then dropped.
+    pub(crate) fn after(&self, delay: Duration, call: impl FnOnce() + Send + 'static) -> bool {
+        let call = Call { due: Instant::now() + delay, make: Box::new(call) };
+        let mut state = self.shared.state.lock();
+        let sooner = state.calls.peek().is_none_or(|next| call.due < next.due);
+        state.calls.push(call);
+        drop(state);
+        if sooner {
+            self.shared.wake.notify_one();
         }
-        self.wake(delay, tick)
+        self.started()
     }
 
-    #[cold]
-    fn wake<F>(&self, delay: Duration, tick: impl FnOnce() -> F) -> bool
-    where
-        F: FnMut() -> bool + Send + 'static,
-    {
-        self.shared.state.lock().rung = true;
-        self.shared.wake.notify_one();
+    fn started(&self) -> bool {
         let mut thread = self.thread.lock();
-        if thread.is_some() {
-            return true;
-        }
-        let (shared, tick) = (self.shared.clone(), tick());
-        let started = thread::Builder::new()
-            .name("kvradix-alarm".into())
-            .spawn(move || shared.run(delay, tick));
-        *thread = started.ok();
         if thread.is_none() {
-            self.shared.asleep.store(true, super::Ordering::Release);
+            let shared = self.shared.clone();
+            let name = "kvradix-alarm".to_owned();
+            *thread = thread::Builder::new().name(name).spawn(move || shared.run()).ok();
+        }
+        if thread.is_none() {
+            self.shared.state.lock().calls.clear();
         }
         thread.is_some()
     }
 }
 
 impl AlarmShared {
-    fn run(&self, delay: Duration, mut tick: impl FnMut() -> bool) {
-        loop {
-            {
-                let mut state = self.state.lock();
-                while !state.rung && !state.stop {
-                    self.wake.wait(&mut state);
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.stop {
+            let now = Instant::now();
+            match state.calls.peek().map(|next| next.due) {
+                None => self.wake.wait(&mut state),
+                Some(due) if due > now => _ = self.wake.wait_until(&mut state, due),
+                Some(_) => {
+                    let call = state.calls.pop();
+                    parking_lot::MutexGuard::unlocked(&mut state, || {
+                        if let Some(call) = call {
+                            (call.make)();
+                        }
+                    });
                 }
-                if !state.stop {
-                    self.wake.wait_for(&mut state, delay);
-                }
-                if state.stop {
-                    return;
-                }
-                state.rung = false;
-            }
-            let mut again = tick();
-            if !again {
-                self.asleep.swap(true, super::Ordering::AcqRel);
-                // Work that came before the thread said so rang nobody.
-                again = tick();
-                if again {
-                    self.asleep.store(false, super::Ordering::Release);
-                }
-            }
-            if again {
-                self.state.lock().rung = true;
             }
         }
     }
@@ -572,6 +556,7 @@ impl Drop for Alarm {
         if let Some(thread) = self.thread.get_mut().take()
             && thread.thread().id() != thread::current().id()
         {
+            // It makes no call that panics.
             let _ = thread.join();
         }
     }

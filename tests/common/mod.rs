@@ -8,7 +8,7 @@ pub mod compare;
 pub mod stream;
 pub mod subject;
 
-use kvradix::{Block, LocalHash, Matches, SequenceHash, WorkerId};
+use kvradix::{Block, Index, LocalHash, Matches, SequenceHash, WorkerId};
 
 /// Rank 0 of worker `id`.
 pub const fn worker(id: u64) -> WorkerId {
@@ -45,4 +45,22 @@ pub fn answer(matches: &Matches) -> Vec<(WorkerId, u32)> {
     let mut answer: Vec<_> = matches.iter().map(|found| (found.worker, found.depth)).collect();
     answer.sort_unstable();
     answer
+}
+
+/// How many leading blocks of `contents` the worker holds, once all that was
+/// handed in is visible.
+pub fn depth(index: &Index, worker: WorkerId, contents: &[u64]) -> u32 {
+    index.flush();
+    index.matches(LocalHash::from_slice(contents)).depth_of(worker)
+}
+
+/// That nothing is left in tree and lookup, once all that was handed in is
+/// visible.
+pub fn assert_empty(index: &Index) {
+    index.flush();
+    index.check();
+    let stats = index.stats();
+    let left = (stats.tree_blocks, stats.nodes, stats.held_blocks, stats.lookup_entries);
+    assert_eq!(left, (0, 0, 0, 0), "{stats:?}");
+    assert_eq!(stats.pending_removals, 0);
 }

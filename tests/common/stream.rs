@@ -125,19 +125,27 @@ type Place = u32;
 #[derive(Default)]
 struct Paths {
     above: Vec<(Place, u64)>,
+    /// A hash of the whole path, the same in every stream.
+    hash: Vec<u64>,
     below: HashMap<(Place, u64), Place>,
     children: Vec<Vec<Place>>,
 }
 
 impl Paths {
     fn new() -> Self {
-        Paths { above: vec![(0, 0)], below: HashMap::new(), children: vec![Vec::new()] }
+        Paths {
+            above: vec![(0, 0)],
+            hash: vec![0],
+            below: HashMap::new(),
+            children: vec![Vec::new()],
+        }
     }
 
     fn step(&mut self, above: Place, content: u64) -> Place {
         *self.below.entry((above, content)).or_insert_with(|| {
             let place = self.above.len() as Place;
             self.above.push((above, content));
+            self.hash.push(mix(self.hash[above as usize] ^ mix(content)));
             self.children.push(Vec::new());
             self.children[above as usize].push(place);
             place
@@ -190,6 +198,8 @@ impl State {
 pub struct Stream {
     mode: Mode,
     rng: SmallRng,
+    /// The number of the first worker; those of other threads come before.
+    first: usize,
     paths: Paths,
     workers: Vec<State>,
     /// What workers are asked to compute, again and again.
@@ -214,36 +224,58 @@ fn hash(number: u64) -> u64 {
     }
 }
 
-/// Two ranks to each worker, one of them of the highest id there is.
-fn id(worker: usize) -> WorkerId {
-    let id = worker as u64 / 2;
-    WorkerId::new(if id == 1 { u64::MAX } else { id }, worker as u32 % 2)
-}
-
 /// A stream of about `queries` questions. It ends with everybody gone.
 pub fn stream(mode: Mode, seed: u64, queries: usize) -> Vec<Op> {
-    let mut stream = Stream {
-        mode,
-        rng: SmallRng::seed_from_u64(seed),
-        paths: Paths::new(),
-        workers: vec![State::default(); mode.workers as usize],
-        prompts: Vec::new(),
-        room: if mode.workers > 50 { 24 } else { 160 },
+    let mut stream = Stream::new(mode, seed);
+    let mut ops = stream.run(queries);
+    stream.goodbye(&mut ops);
+    ops
+}
+
+/// The same for several threads, `mode.workers` workers each: streams over
+/// the same prompts, of workers of their own (an even number, so that no id
+/// has ranks in two threads). They end with blocks held.
+pub fn streams(mode: Mode, seed: u64, queries: usize, threads: u64) -> Vec<Vec<Op>> {
+    let one = |thread| {
+        let mut stream = Stream::new(mode, seed);
+        stream.rng = SmallRng::seed_from_u64(mix(seed) ^ thread);
+        stream.first = (thread * mode.workers) as usize;
+        stream.run(queries)
     };
-    // Some streams fill up, some live on the edge of nothing.
-    if stream.chance(1, 3) {
-        stream.room /= 8;
-    }
-    for _ in 0..16 {
-        let prompt = stream.prompt();
-        stream.prompts.push(prompt);
-    }
-    stream.run(queries)
+    (0..threads).map(one).collect()
 }
 
 impl Stream {
+    fn new(mode: Mode, seed: u64) -> Self {
+        let mut stream = Stream {
+            mode,
+            rng: SmallRng::seed_from_u64(seed),
+            first: 0,
+            paths: Paths::new(),
+            workers: vec![State::default(); mode.workers as usize],
+            prompts: Vec::new(),
+            room: if mode.workers > 50 { 24 } else { 160 },
+        };
+        // Some streams fill up, some live on the edge of nothing.
+        if stream.chance(1, 3) {
+            stream.room /= 8;
+        }
+        for _ in 0..16 {
+            let prompt = stream.prompt();
+            stream.prompts.push(prompt);
+        }
+        stream
+    }
+
     fn chance(&mut self, of: u32, among: u32) -> bool {
         self.rng.random_ratio(of, among)
+    }
+
+    /// Two ranks to each worker, one of them of the highest id there is.
+    fn id(&self, worker: usize) -> WorkerId {
+        let worker = self.first + worker;
+        let id = worker as u64 / 2;
+        WorkerId::new(if id == 1 { u64::MAX } else { id }, worker as u32 % 2)
     }
 
     fn content(&mut self) -> u64 {
@@ -265,21 +297,32 @@ impl Stream {
     }
 
     fn name(&mut self, worker: usize, place: Place) -> u64 {
-        let (place, worker) = (u64::from(place), worker as u64);
-        let own = place | (worker + 1) << 40;
-        let coin = u64::from(self.chance(1, 3)) << 60;
+        let worker = (self.first + worker) as u64;
+        let path = match self.paths.above[place as usize] {
+            (0, content @ (0 | u64::MAX)) => content,
+            _ => self.paths.hash[place as usize],
+        };
+        let own = mix(path ^ mix(worker));
+        let second = self.chance(1, 3);
+        let either = |name| if second { mix(name) } else { name };
         match self.mode.naming {
-            Naming::Shared => hash(place),
-            Naming::PerWorker => hash(own),
-            Naming::Mixed => hash(if worker.is_multiple_of(2) { place } else { own }),
-            Naming::TwoShared => hash(place | coin),
-            Naming::TwoPerWorker => hash(own | coin),
-            Naming::Clashing => place + worker - 1,
+            Naming::Shared => path,
+            Naming::PerWorker => own,
+            Naming::Mixed => {
+                if worker.is_multiple_of(2) {
+                    path
+                } else {
+                    own
+                }
+            }
+            Naming::TwoShared => either(path),
+            Naming::TwoPerWorker => either(own),
+            Naming::Clashing => u64::from(place) + worker - 1,
             Naming::Fresh => self.rng.random(),
         }
     }
 
-    fn run(mut self, queries: usize) -> Vec<Op> {
+    fn run(&mut self, queries: usize) -> Vec<Op> {
         let mut ops = Vec::new();
         let mut asked = 0;
         while asked < queries {
@@ -289,6 +332,10 @@ impl Stream {
             }
             self.join_up(&mut ops);
             // An unflushed question has a weaker answer, but finds other races.
+            if self.chance(1, 8) {
+                let worker = self.rng.random_range(0..self.workers.len() + 1);
+                ops.push(Op::FlushWorker { worker: self.id(worker) });
+            }
             if !self.chance(1, 4) {
                 ops.push(Op::Flush);
             }
@@ -306,7 +353,6 @@ impl Stream {
                 ops.push(op);
             }
         }
-        self.goodbye(&mut ops);
         ops
     }
 
@@ -344,16 +390,16 @@ impl Stream {
         match self.rng.random_range(0..8) {
             0 => {
                 self.workers[worker] = State::default();
-                Op::Clear { worker: id(worker) }
+                Op::Clear { worker: self.id(worker) }
             }
             1 => {
                 self.workers[worker] = State::default();
-                Op::Leave { worker: id(worker) }
+                Op::Leave { worker: self.id(worker) }
             }
             2 if self.chance(1, 3) => {
-                let leaving = id(worker).id;
+                let leaving = self.id(worker).id;
                 for worker in 0..self.workers.len() {
-                    if id(worker).id == leaving {
+                    if self.id(worker).id == leaving {
                         self.workers[worker] = State::default();
                     }
                 }
@@ -419,7 +465,7 @@ impl Stream {
         for (name, place) in taken {
             self.workers[worker].learn(name, place);
         }
-        Op::Store { worker: id(worker), parent: parent.map(SequenceHash), blocks }
+        Op::Store { worker: self.id(worker), parent: parent.map(SequenceHash), blocks }
     }
 
     /// A name the worker has; half of the time one of an ancestor's.
@@ -465,7 +511,7 @@ impl Stream {
         for &name in &names {
             self.workers[worker].forget(name);
         }
-        Op::Remove { worker: id(worker), names: names.into_iter().map(SequenceHash).collect() }
+        Op::Remove { worker: self.id(worker), names: names.into_iter().map(SequenceHash).collect() }
     }
 
     /// Names to remove such that what is held above them stays.
@@ -496,7 +542,7 @@ impl Stream {
 
     /// A store that is refused, or a late event of somebody not known.
     fn malformed(&mut self, worker: usize) -> Op {
-        let late = id(self.workers.len() + 2);
+        let late = WorkerId::new(1, 0); // the one id that `id` leaves out
         let before = self.workers[worker].clone();
         let mut op = self.store(worker);
         self.workers[worker] = before;
@@ -567,7 +613,7 @@ impl Stream {
             );
             for from in [asked, other] {
                 let name = self.workers[from].names.choose(&mut self.rng);
-                names.extend(name.map(|&name| (id(asked), SequenceHash(name))));
+                names.extend(name.map(|&name| (self.id(asked), SequenceHash(name))));
             }
         }
         names
@@ -576,7 +622,7 @@ impl Stream {
     fn export(&mut self) -> Op {
         let worker = self.rng.random_range(0..self.workers.len());
         Op::Export {
-            worker: id(worker),
+            worker: self.id(worker),
             queries: (0..6).map(|_| self.query()).collect(),
             names: self.workers[worker].names.iter().copied().map(SequenceHash).collect(),
         }
@@ -586,14 +632,14 @@ impl Stream {
     fn goodbye(&mut self, ops: &mut Vec<Op>) {
         for worker in 0..self.workers.len() {
             match self.rng.random_range(0..3) {
-                0 => ops.push(Op::Leave { worker: id(worker) }),
-                1 => ops.push(Op::Clear { worker: id(worker) }),
+                0 => ops.push(Op::Leave { worker: self.id(worker) }),
+                1 => ops.push(Op::Clear { worker: self.id(worker) }),
                 _ => {
                     let mut names = self.workers[worker].names.clone();
                     names.shuffle(&mut self.rng);
                     for names in names.chunks(self.mode.batch) {
                         let names = names.iter().copied().map(SequenceHash).collect();
-                        ops.push(Op::Remove { worker: id(worker), names });
+                        ops.push(Op::Remove { worker: self.id(worker), names });
                     }
                 }
             }

@@ -1,0 +1,130 @@
+//! Settings of an index.
+
+use std::time::Duration;
+
+use crate::Index;
+use crate::sync::{Alarm, Arc, TaskPool};
+use crate::tree::{Config, Threads, TreeConfig};
+
+/// Settings of an [`Index`]; the defaults suit a router process.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    threads: usize,
+    pool: Option<Pool>,
+    removal_delay: Duration,
+    drain_threshold: usize,
+    max_pending: usize,
+    run_blocks: u32,
+    hub_threshold: usize,
+}
+
+/// Drain threads that several indexes share.
+///
+/// The threads start with the first work and end with the last of the pool's
+/// clones and indexes.
+#[derive(Clone)]
+pub struct Pool {
+    threads: Arc<Threads>,
+}
+
+impl Pool {
+    /// A pool of so many threads; with 0 the callers of its indexes drain.
+    pub fn new(threads: usize) -> Self {
+        let (alarm, tasks) = (Alarm::default(), TaskPool::new(threads));
+        Self { threads: Arc::new(Threads { alarm, tasks }) }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.threads.tasks.threads()).finish()
+    }
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            threads: 1,
+            pool: None,
+            removal_delay: Duration::from_millis(1),
+            drain_threshold: 64,
+            max_pending: 65_536,
+            run_blocks: 4_096,
+            hub_threshold: 12,
+        }
+    }
+
+    /// Threads of the index's own that apply removals; 1 by default. More
+    /// keep up with more workers that evict at once; with 0 there are none,
+    /// and [`Index::remove`] applies before it returns. Ignored where a
+    /// [`pool`](Self::pool) is given.
+    pub fn drain_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Shares the threads of `pool` instead of having own ones.
+    pub fn pool(mut self, pool: &Pool) -> Self {
+        self.pool = Some(pool.clone());
+        self
+    }
+
+    /// How long a removal may stay invisible; 1 ms by default. Longer delays
+    /// gather more removals of a node into one change.
+    pub fn removal_delay(mut self, delay: Duration) -> Self {
+        self.removal_delay = delay;
+        self
+    }
+
+    /// Pending names of one worker at which they go to the drain threads at
+    /// once; 64 by default, at least 1. Lower ones are visible sooner, higher
+    /// ones cost less each.
+    pub fn drain_threshold(mut self, names: usize) -> Self {
+        self.drain_threshold = names.max(1);
+        self
+    }
+
+    /// Pending names of one worker above which [`Index::remove`] applies them
+    /// itself; 65,536 by default. Bounds the queue's memory where removals
+    /// come faster than the drain threads apply them.
+    pub fn max_pending(mut self, names: usize) -> Self {
+        self.max_pending = names;
+        self
+    }
+
+    /// Most blocks of one node's run, 1 to 4,096 (the default). Small ones
+    /// are for tests, in which rare shapes shall be frequent.
+    pub fn run_blocks(mut self, blocks: u32) -> Self {
+        self.run_blocks = blocks;
+        self
+    }
+
+    /// Most children that a node lists in its view before it has a table for
+    /// them; 12 by default. Small ones are for tests.
+    pub fn hub_threshold(mut self, children: usize) -> Self {
+        self.hub_threshold = children;
+        self
+    }
+
+    /// The index.
+    pub fn build(self) -> Index {
+        let pool = self.pool.unwrap_or_else(|| Pool::new(self.threads));
+        let small = cfg!(kvradix_loom);
+        let tree = TreeConfig {
+            run_blocks: self.run_blocks,
+            hub_threshold: self.hub_threshold,
+            hub_shards: if small { 1 } else { 16 },
+            root_shards: if small { 1 } else { 64 },
+            lookup_shards: if small { 2 } else { 64 },
+        };
+        let config = Config {
+            tree,
+            registry_shards: if small { 2 } else { 64 },
+            removal_delay: self.removal_delay,
+            drain_threshold: self.drain_threshold,
+            max_pending: self.max_pending,
+        };
+        Index::with(config, pool.threads)
+    }
+}

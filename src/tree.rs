@@ -1,0 +1,106 @@
+//! The machinery below the index's skin.
+//!
+//! Data goes one way: skin → lane → tree → published views. The reader's path
+//! (`walk`, `view`, `levels`, `hub`, `columns`) touches none of the writers'
+//! files.
+
+mod check;
+mod columns;
+mod edit;
+mod export;
+mod garbage;
+mod hub;
+mod lane;
+mod levels;
+mod lookup;
+mod mask;
+mod names;
+mod node;
+mod place;
+mod release;
+mod scratch;
+mod shared;
+mod slots;
+mod store;
+mod view;
+mod walk;
+
+pub(crate) use shared::{Config, Shared, Threads};
+pub(crate) use walk::Walk;
+
+use garbage::Garbage;
+use hub::Hub;
+use lookup::Lookup;
+use names::Names;
+use node::{Children, Node};
+use scratch::Scratch;
+use slots::{Roster, SlotPool};
+
+use crate::sync::rank::Rank;
+use crate::sync::{Arc, Fold, pin};
+
+/// The tree, its lookup and what has left them.
+pub(crate) struct Tree {
+    root: Arc<Node>,
+    lookup: Lookup,
+    roster: Roster,
+    garbage: Garbage,
+    fold: Fold,
+    config: TreeConfig,
+}
+
+/// Sizes at which the tree changes its shape.
+#[derive(Clone, Copy)]
+pub(crate) struct TreeConfig {
+    /// Most blocks of a run.
+    pub(crate) run_blocks: u32,
+    /// Most children that a view lists itself.
+    pub(crate) hub_threshold: usize,
+    /// Shards of a hub, and of the root's.
+    pub(crate) hub_shards: usize,
+    pub(crate) root_shards: usize,
+    /// Shards of the lookup.
+    pub(crate) lookup_shards: usize,
+}
+
+/// What a worker holds, and the memory to change it with. Guarded by the
+/// worker's lane.
+struct Holdings {
+    names: Names,
+    scratch: Scratch,
+}
+
+/// The worker has no block of the parent's name.
+struct NoParent;
+
+impl Tree {
+    fn new(config: TreeConfig) -> Self {
+        let config = TreeConfig { run_blocks: Tree::clamp_run(config.run_blocks), ..config };
+        let (fold, pool) = (Fold::random(), Arc::new(SlotPool::default()));
+        Self {
+            root: Node::root(Hub::new(config.root_shards, fold, false)),
+            lookup: Lookup::new(config.lookup_shards),
+            roster: Roster::new(pool.clone()),
+            garbage: Garbage::new(pool),
+            fold,
+            config,
+        }
+    }
+}
+
+impl Drop for Tree {
+    /// Takes the tree apart from a list, not by recursion: chains are as deep
+    /// as prompts are long.
+    fn drop(&mut self) {
+        let guard = pin();
+        let mut owned = vec![self.root.clone()];
+        while let Some(node) = owned.pop() {
+            let mut half = node.write(Rank::Parent);
+            match std::mem::replace(&mut half.children, Children::None) {
+                Children::None => {}
+                Children::Few(few) => owned.extend(few),
+                Children::Hub(hub) => owned.extend(hub.children(&guard)),
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What is out of the tree but may still be seen by a reader.
+//!
+//! Retired values are gathered in batches. A full batch is sealed: the
+//! collector raises its flag once every pin that was held at that moment has
+//! ended. Batches stay in this list, so the collector, which runs on
+//! whichever thread pins, frees nothing: it stores one flag. Freeing is the
+//! writers' and the pool's work, outside of every lock and pin.
+
+use std::collections::VecDeque;
+
+use super::columns::Columns;
+use super::hub::{Hub, Slots};
+use super::node::Node;
+use super::slots::SlotPool;
+use super::view::ViewBox;
+use crate::sync::rank::{self, Rank};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Guard, Mutex, Ordering, pin, yield_now};
+
+/// A value that readers may still see.
+pub(super) enum Retired {
+    View(ViewBox),
+    Columns(Columns),
+    Node(Arc<Node>),
+    Slots(Box<Slots>),
+    Hub(Arc<Hub>),
+    /// A worker's slot: given out again when no reader can still see the bits
+    /// of the worker that had it.
+    Slot(u32),
+}
+
+impl Retired {
+    fn bytes(&self) -> usize {
+        let owned = match self {
+            Retired::View(view) => view.bytes(),
+            Retired::Columns(columns) => columns.bytes(),
+            Retired::Node(node) => node.bytes(),
+            Retired::Slots(slots) => slots.bytes(),
+            Retired::Hub(hub) => hub.bytes(),
+            Retired::Slot(_) => 0,
+        };
+        owned + size_of::<Self>()
+    }
+}
+
+/// Values of a batch.
+const BATCH: usize = 128;
+/// Bytes at which a batch is sealed before it is full.
+const BATCH_BYTES: usize = 64 << 10;
+/// Bytes above which a writer reclaims before it goes on.
+const LIMIT: usize = 2 << 20;
+/// How often such a writer lets others run before it goes on all the same:
+/// readers' pins are short, but their threads may be stopped for long.
+const PATIENCE: usize = 2_000;
+
+/// The retired values of one index.
+pub(super) struct Garbage {
+    list: Mutex<List>,
+    /// Bytes in the list.
+    bytes: AtomicUsize,
+    /// Where slots go back to.
+    slots: Arc<SlotPool>,
+}
+
+#[derive(Default)]
+struct List {
+    open: Vec<Retired>,
+    open_bytes: usize,
+    sealed: VecDeque<Batch>,
+}
+
+struct Batch {
+    /// Whether every pin that was held at the sealing has ended.
+    ready: Arc<AtomicBool>,
+    values: Vec<Retired>,
+    bytes: usize,
+}
+
+impl Garbage {
+    pub(super) fn new(slots: Arc<SlotPool>) -> Self {
+        Self { list: Mutex::default(), bytes: AtomicUsize::new(0), slots }
+    }
+
+    /// Bytes of values that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes in what an event retired, all of it unlinked by now. Whether a
+    /// batch was sealed, so that `reclaim` may find something soon.
+    pub(super) fn take(&self, retired: &mut Vec<Retired>, guard: &Guard) -> bool {
+        if retired.is_empty() {
+            return false;
+        }
+        let mut list = self.list.lock(Rank::Retired);
+        let bytes: usize = retired.iter().map(Retired::bytes).sum();
+        list.open.append(retired);
+        list.open_bytes += bytes;
+        // Relaxed: a figure; changed under the list's lock alone.
+        self.bytes.store(self.bytes() + bytes, Ordering::Relaxed);
+        if list.open.len() < BATCH && list.open_bytes < BATCH_BYTES {
+            return false;
+        }
+        let ready = list.seal();
+        drop(list);
+        guard.raise_after_pins(ready);
+        true
+    }
+
+    /// Frees the batches that no reader can see any more. The caller holds no
+    /// pin and no lock but a lane's at most.
+    pub(super) fn reclaim(&self) {
+        loop {
+            let mut list = self.list.lock(Rank::Retired);
+            // Acquire: pairs with the release that raised the flag; every
+            // reader's last look happened before.
+            let ready = |batch: &Batch| batch.ready.load(Ordering::Acquire);
+            if !list.sealed.front().is_some_and(ready) {
+                return;
+            }
+            let Some(batch) = list.sealed.pop_front() else { return };
+            self.bytes.store(self.bytes() - batch.bytes, Ordering::Relaxed);
+            drop(list);
+            for value in batch.values {
+                if let Retired::Slot(slot) = value {
+                    self.slots.give_back(slot);
+                }
+            }
+        }
+    }
+
+    /// Seals what is open and frees what can be freed now. The caller holds
+    /// no lock and no pin.
+    pub(super) fn collect(&self) {
+        let guard = pin();
+        let mut list = self.list.lock(Rank::Retired);
+        let ready = (!list.open.is_empty()).then(|| list.seal());
+        drop(list);
+        match ready {
+            Some(ready) => guard.raise_after_pins(ready),
+            None => guard.advance(),
+        }
+        drop(guard);
+        self.reclaim();
+    }
+
+    /// Before an event: above the limit, reclaims and lets readers run until
+    /// it is below again. The caller holds no lock and no pin.
+    #[inline]
+    pub(super) fn relieve(&self) {
+        if self.bytes() > LIMIT {
+            self.wait_below();
+        }
+    }
+
+    #[cold]
+    fn wait_below(&self) {
+        debug_assert!(rank::holds_none());
+        for _ in 0..PATIENCE {
+            self.collect();
+            if self.bytes() <= LIMIT {
+                return;
+            }
+            yield_now();
+        }
+    }
+}
+
+impl List {
+    fn seal(&mut self) -> Arc<AtomicBool> {
+        let ready = Arc::new(AtomicBool::new(false));
+        let values = std::mem::replace(&mut self.open, Vec::with_capacity(BATCH));
+        let bytes = std::mem::take(&mut self.open_bytes);
+        self.sealed.push_back(Batch { ready: ready.clone(), values, bytes });
+        ready
+    }
+}

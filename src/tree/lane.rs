@@ -1,0 +1,109 @@
+//! Lanes: one per worker, through which its events go in order.
+//!
+//! `store`, `clear` and `remove_worker` lock the lane and first apply what is
+//! queued; removals are queued without the lock. A drain holds the lock from
+//! its first pop to its last publish, so whoever has the lock sees either all
+//! or nothing of another drain.
+
+use super::Holdings;
+use super::names::Names;
+use super::scratch::{Delta, Scratch};
+use crate::sync::{AtomicBool, AtomicUsize, Counter, Fold, HashSet, Mutex, Ordering, SegQueue};
+use crate::{SequenceHash, WorkerId};
+
+/// Names of one batch.
+pub(super) type Seen = HashSet<SequenceHash, Fold>;
+
+/// One worker's events and holdings.
+pub(super) struct Lane {
+    pub(super) worker: WorkerId,
+    /// Removed names, in order.
+    pub(super) queue: SegQueue<SequenceHash>,
+    /// Names handed in and not yet applied: raised before a name is queued,
+    /// lowered after its removal is published.
+    pub(super) unapplied: AtomicUsize,
+    /// Whether the lane is in the list that the alarm goes through.
+    pub(super) listed: AtomicBool,
+    /// Whether a task of the pool is on its way to this lane.
+    pub(super) scheduled: AtomicBool,
+    /// Whether the worker was removed; see `LaneState::closed`.
+    pub(super) closed: AtomicBool,
+    pub(super) state: Mutex<LaneState>,
+    pub(super) figures: Figures,
+}
+
+/// What the lane's lock guards.
+pub(super) struct LaneState {
+    pub(super) holdings: Holdings,
+    /// Names popped and not yet applied; what a drain that panicked leaves.
+    pub(super) batch: Vec<SequenceHash>,
+    /// Whether the worker was removed: the lane takes no more events, and a
+    /// store begins anew at the registry.
+    pub(super) closed: bool,
+    /// Names of a long batch, to find one that repeats.
+    pub(super) seen: Seen,
+}
+
+/// The lane's share of the index's counts, written under its lock, read by
+/// anybody.
+#[derive(Default)]
+pub(super) struct Figures {
+    names: Counter,
+    tree_blocks: Counter,
+    nodes: Counter,
+    entries: Counter,
+}
+
+impl Lane {
+    pub(super) fn new(worker: WorkerId, slot: u32, fold: Fold) -> Self {
+        Self {
+            worker,
+            queue: SegQueue::new(),
+            unapplied: AtomicUsize::new(0),
+            listed: AtomicBool::new(false),
+            scheduled: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            state: Mutex::new(LaneState {
+                holdings: Holdings { names: Names::new(slot, fold), scratch: Scratch::default() },
+                batch: Vec::new(),
+                closed: false,
+                seen: HashSet::with_hasher(fold),
+            }),
+            figures: Figures::default(),
+        }
+    }
+
+    /// Whether removals wait.
+    pub(super) fn is_dirty(&self) -> bool {
+        // Acquire: pairs with the release that lowered it, after the publish.
+        self.unapplied.load(Ordering::Acquire) > 0
+    }
+}
+
+impl Figures {
+    /// Writes the lane's share down.
+    pub(super) fn set(&self, names: usize, delta: Delta) {
+        self.names.store(names as u64, Ordering::Relaxed);
+        self.tree_blocks.store(delta.tree_blocks as u64, Ordering::Relaxed);
+        self.nodes.store(delta.nodes as u64, Ordering::Relaxed);
+        self.entries.store(delta.entries as u64, Ordering::Relaxed);
+    }
+
+    /// The names, and the rest.
+    pub(super) fn get(&self) -> (u64, Delta) {
+        let delta = Delta {
+            tree_blocks: self.tree_blocks.load(Ordering::Relaxed) as i64,
+            nodes: self.nodes.load(Ordering::Relaxed) as i64,
+            entries: self.entries.load(Ordering::Relaxed) as i64,
+        };
+        (self.names.load(Ordering::Relaxed), delta)
+    }
+}
+
+impl Delta {
+    pub(super) fn add(&mut self, other: Delta) {
+        self.tree_blocks += other.tree_blocks;
+        self.nodes += other.nodes;
+        self.entries += other.entries;
+    }
+}

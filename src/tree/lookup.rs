@@ -1,0 +1,64 @@
+//! The lookup: from a block's name to its place, sharded by the name's hash.
+//!
+//! It has one entry per held block, however many workers hold it: made by the
+//! first holder and removed with the last, under the node's lock.
+
+use super::node::Node;
+use super::place::Place;
+use crate::SequenceHash;
+use crate::sync::rank::Rank;
+use crate::sync::{Guard, ShardedMap};
+
+/// The map from names to places.
+pub(super) struct Lookup {
+    map: ShardedMap<SequenceHash, Place>,
+}
+
+impl Lookup {
+    pub(super) fn new(shards: usize) -> Self {
+        Self { map: ShardedMap::new(shards, Rank::Lookup) }
+    }
+
+    /// The place whose canonical name is `name`, if anybody holds one.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(super) fn get<'g>(
+        &self,
+        name: SequenceHash,
+        guard: &'g Guard,
+    ) -> Option<(&'g Node, Place)> {
+        let place = self.map.get(&name)?;
+        // SAFETY: an entry is removed while its block is held or under the
+        // lock of a node that is still linked, so the block was in the tree
+        // when the entry was read, under this pin.
+        Some((unsafe { place.node(guard) }, place))
+    }
+
+    /// Makes `place` the one that `name` names; where another already is, it
+    /// is the error. Under the node's exclusive lock, by the first holder.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(super) fn insert<'g>(
+        &self,
+        name: SequenceHash,
+        place: Place,
+        guard: &'g Guard,
+    ) -> Result<(), (&'g Node, Place)> {
+        self.map.insert_absent(name, place).map_err(|other| {
+            // SAFETY: as in `get`.
+            (unsafe { other.node(guard) }, other)
+        })
+    }
+
+    /// Removes the entry if it still names `place`. Under the node's
+    /// exclusive lock, with the last holder.
+    #[inline]
+    pub(super) fn remove(&self, name: SequenceHash, place: Place) -> bool {
+        self.map.remove_if(&name, |held| *held == place)
+    }
+
+    /// Calls `see` with every entry; for the checker.
+    pub(super) fn for_each(&self, mut see: impl FnMut(SequenceHash, Place)) {
+        self.map.for_each(|name, place| see(*name, *place));
+    }
+}

@@ -1,0 +1,198 @@
+//! A worker's names: which of its names stand for which places.
+//!
+//! A name is *canonical* at a place when the column calls the block so and
+//! the lookup's entry points at this very place. A worker that knows a block
+//! by its canonical name keeps nothing of its own for it; every other name is
+//! *private* and kept here.
+//!
+//! Invariants: a name is in `private` or canonical at one place that the
+//! worker holds, never both. A place in `aliases` is held. A place the worker
+//! holds that is not in `aliases` it holds by the canonical name alone.
+
+use super::Tree;
+use super::node::Node;
+use super::place::Place;
+use crate::SequenceHash;
+use crate::sync::rank::Rank;
+use crate::sync::{Arc, Fold, Guard, HashMap};
+
+/// What one worker holds and by which names. Guarded by its lane's lock.
+pub(super) struct Names {
+    /// The worker's slot.
+    pub(super) slot: u32,
+    /// How many names there are.
+    pub(super) count: usize,
+    /// The nodes in which the worker holds something, by address.
+    pub(super) nodes: HashMap<usize, Arc<Node>, Fold>,
+    private: HashMap<SequenceHash, Place, Fold>,
+    /// Places with private names.
+    aliases: HashMap<Place, Aliases, Fold>,
+}
+
+/// The names of a place that has private ones.
+#[derive(Clone, Copy)]
+struct Aliases {
+    private: u32,
+    /// Whether the worker has the canonical name too.
+    canonical: bool,
+}
+
+/// Where a name stands.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'g> {
+    pub(super) node: &'g Node,
+    pub(super) place: Place,
+}
+
+impl Names {
+    pub(super) fn new(slot: u32, fold: Fold) -> Self {
+        Self {
+            slot,
+            count: 0,
+            nodes: HashMap::with_hasher(fold),
+            private: HashMap::with_hasher(fold),
+            aliases: HashMap::with_hasher(fold),
+        }
+    }
+
+    /// The place of `name`, if the worker has the name. O(1) and at most one
+    /// look at the lookup.
+    pub(super) fn resolve<'g>(
+        &self,
+        tree: &Tree,
+        name: SequenceHash,
+        guard: &'g Guard,
+    ) -> Option<Found<'g>> {
+        if let Some(place) = self.private_place(name) {
+            return Some(Found { node: self.node_of(place, guard), place });
+        }
+        let (node, place) = tree.lookup.get(name, guard)?;
+        self.has_canonical(node, place, guard).then_some(Found { node, place })
+    }
+
+    /// The place of a private name.
+    #[inline]
+    pub(super) fn private_place(&self, name: SequenceHash) -> Option<Place> {
+        if self.private.is_empty() { None } else { self.private.get(&name).copied() }
+    }
+
+    /// Whether the worker has no private name.
+    #[inline]
+    pub(super) fn all_canonical(&self) -> bool {
+        self.private.is_empty()
+    }
+
+    /// Whether the worker holds `place`, whose lookup entry was seen, by its
+    /// canonical name. What it holds changes under its lane's lock alone, so
+    /// the answer stays right.
+    pub(super) fn has_canonical(&self, node: &Node, place: Place, guard: &Guard) -> bool {
+        if !self.knows_canonical(place) {
+            return false;
+        }
+        let half = node.read(Rank::Child);
+        half.holds(node.view(guard).levels(), self.slot, place.at())
+    }
+
+    /// Whether the worker, if it holds `place`, does so by the canonical
+    /// name.
+    #[inline]
+    pub(super) fn knows_canonical(&self, place: Place) -> bool {
+        self.aliases.is_empty() || self.aliases.get(&place).is_none_or(|aliases| aliases.canonical)
+    }
+
+    /// The node of a place that the worker holds.
+    #[allow(unsafe_code)]
+    pub(super) fn node_of<'g>(&self, place: Place, guard: &'g Guard) -> &'g Node {
+        // SAFETY: the worker holds the place, so its block is in the tree
+        // while the lane is locked.
+        unsafe { place.node(guard) }
+    }
+
+    /// Adds the canonical name of `place`, which the worker does not have.
+    /// `held`: whether the worker holds the place already, by other names.
+    pub(super) fn add_canonical(&mut self, place: Place, held: bool) {
+        if held {
+            let aliases = self.aliases.get_mut(&place).expect("held, and not by this name");
+            aliases.canonical = true;
+        }
+        self.count += 1;
+    }
+
+    /// Adds a private name of `place`. If the name was private at another
+    /// place, that is the result, and still to be given up there. `held`:
+    /// whether the worker holds the place already.
+    pub(super) fn add_private(
+        &mut self,
+        name: SequenceHash,
+        place: Place,
+        held: bool,
+    ) -> Option<Place> {
+        let before = self.private.insert(name, place);
+        debug_assert!(before != Some(place));
+        let fresh = Aliases { private: 0, canonical: held };
+        self.aliases.entry(place).or_insert(fresh).private += 1;
+        self.count += 1;
+        before
+    }
+
+    /// Takes a private name out of the map, to be given up at its place.
+    pub(super) fn take_private(&mut self, name: SequenceHash) -> Option<Place> {
+        if self.private.is_empty() {
+            return None;
+        }
+        let place = self.private.remove(&name);
+        shrink(&mut self.private);
+        place
+    }
+
+    /// Gives up a name of a held place: a private one, already out of the
+    /// map, or the canonical one. Whether it was the last one, so that the
+    /// worker no longer holds the place.
+    pub(super) fn give_up(&mut self, place: Place, private: bool) -> bool {
+        self.count -= 1;
+        let Some(aliases) = self.aliases.get_mut(&place) else { return true };
+        if private {
+            aliases.private -= 1;
+        } else {
+            aliases.canonical = false;
+        }
+        let Aliases { private, canonical } = *aliases;
+        if private == 0 {
+            self.aliases.remove(&place);
+            shrink(&mut self.aliases);
+        }
+        private == 0 && !canonical
+    }
+
+    /// Forgets every name; the nodes are the caller's.
+    pub(super) fn forget_all(&mut self) {
+        self.count = 0;
+        self.private.clear();
+        self.private.shrink_to_fit();
+        self.aliases.clear();
+        self.aliases.shrink_to_fit();
+    }
+
+    /// Every private name and its place.
+    pub(super) fn privates(&self) -> impl Iterator<Item = (SequenceHash, Place)> {
+        self.private.iter().map(|(name, place)| (*name, *place))
+    }
+
+    /// Notes that the worker holds something in `node`.
+    pub(super) fn enter(&mut self, node: Arc<Node>) {
+        self.nodes.insert(std::ptr::from_ref(&*node).addr(), node);
+    }
+
+    /// Notes that the worker holds nothing in `node` any more.
+    pub(super) fn leave(&mut self, node: &Node) {
+        self.nodes.remove(&std::ptr::from_ref(node).addr());
+        shrink(&mut self.nodes);
+    }
+}
+
+/// Gives memory back once a map is mostly empty; amortised O(1) a removal.
+fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, Fold>) {
+    if map.capacity() > 64 && map.len() * 8 < map.capacity() {
+        map.shrink_to(map.len() * 2);
+    }
+}

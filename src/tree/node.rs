@@ -1,0 +1,245 @@
+//! A node: a run of blocks, its owners and its children.
+
+use super::columns::Columns;
+use super::hub::Hub;
+use super::levels::{self, Level};
+use super::mask::Mask;
+use super::view::{Published, View, ViewBox};
+use crate::sync::rank::Rank;
+use crate::sync::{Arc, Guard, ReadGuard, RwLock, Weak, WriteGuard};
+use crate::{LocalHash, SequenceHash};
+
+/// The offset of the node that hangs nowhere.
+const ROOT: u32 = u32::MAX;
+
+/// A run of blocks. What readers load comes first, the writers' half last.
+/// The alignment frees the address bits that a place keeps a position in.
+#[repr(C, align(16))]
+pub(crate) struct Node {
+    view: Published,
+    /// The run's first block; never changes.
+    first: LocalHash,
+    /// How many blocks of the parent's run lie above; never changes.
+    offset: u32,
+    half: RwLock<Half>,
+}
+
+/// What only writers see, under the node's lock.
+pub(super) struct Half {
+    /// The parent; nobody once the node is detached.
+    pub(super) parent: Weak<Node>,
+    pub(super) children: Children,
+    pub(super) columns: Columns,
+    /// What few nodes need.
+    extra: Option<Box<Extra>>,
+    /// Whether the node left the tree. It never comes back.
+    pub(super) detached: bool,
+}
+
+/// The owners of a node's children. While they are few, the view names the
+/// same nodes in the same order.
+pub(super) enum Children {
+    None,
+    Few(Vec<Arc<Node>>),
+    Hub(Arc<Hub>),
+}
+
+#[derive(Default)]
+struct Extra {
+    /// What workers hold that hold something behind a hole: slot, positions.
+    /// Their level in the view is what leads up to the first hole.
+    holes: Vec<(u32, Mask)>,
+    /// Positions whose name in the column is not canonical: when the block
+    /// was made or retaken, the lookup's entry was another place's.
+    flags: Mask,
+}
+
+impl Node {
+    /// A node that hangs below the first `offset` blocks of `parent`'s run
+    /// once it is linked there; `columns` holds at least one block, and
+    /// `levels` says who holds it.
+    pub(super) fn new(
+        parent: Weak<Node>,
+        offset: u32,
+        columns: Columns,
+        len: u32,
+        levels: &[Level],
+    ) -> Arc<Self> {
+        let view = ViewBox::new(columns.window(len), levels, std::iter::empty(), None);
+        Arc::new(Self {
+            view: Published::new(view),
+            first: columns.local(0),
+            offset,
+            half: RwLock::new(Half {
+                parent,
+                children: Children::None,
+                columns,
+                extra: None,
+                detached: false,
+            }),
+        })
+    }
+
+    /// The root: no blocks, a hub for children from the start.
+    pub(super) fn root(hub: Hub) -> Arc<Self> {
+        let (columns, hub) = (Columns::empty(), Arc::new(hub));
+        let view = ViewBox::new(columns.window(0), &[], std::iter::empty(), Some(&hub));
+        Arc::new(Self {
+            view: Published::new(view),
+            first: LocalHash(0),
+            offset: ROOT,
+            half: RwLock::new(Half {
+                parent: Weak::new(),
+                children: Children::Hub(hub),
+                columns,
+                extra: None,
+                detached: false,
+            }),
+        })
+    }
+
+    /// Whether this is the root.
+    #[inline]
+    pub(super) fn is_root(&self) -> bool {
+        self.offset == ROOT
+    }
+
+    /// The run's first block.
+    #[inline]
+    pub(super) fn first(&self) -> LocalHash {
+        self.first
+    }
+
+    /// How many blocks of the parent's run lie above.
+    #[inline]
+    pub(super) fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// The view of this moment.
+    #[inline]
+    pub(super) fn view<'g>(&'g self, guard: &'g Guard) -> &'g View {
+        self.view.load(guard)
+    }
+
+    /// Publishes the next view; the one before is to be retired. The caller
+    /// holds the lock exclusively, which the half he shows proves.
+    #[inline]
+    #[must_use]
+    pub(super) fn publish(&self, _: &mut Half, view: ViewBox) -> ViewBox {
+        self.view.publish(view)
+    }
+
+    #[inline]
+    pub(super) fn read(&self, rank: Rank) -> ReadGuard<'_, Half> {
+        self.half.read(rank)
+    }
+
+    #[inline]
+    pub(super) fn write(&self, rank: Rank) -> WriteGuard<'_, Half> {
+        self.half.write(rank)
+    }
+
+    /// Bytes of the allocation, about.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + 2 * size_of::<usize>()
+    }
+}
+
+impl Half {
+    /// The children's table, where they are many.
+    pub(super) fn hub(&self) -> Option<&Arc<Hub>> {
+        match &self.children {
+            Children::Hub(hub) => Some(hub),
+            _ => None,
+        }
+    }
+
+    /// What `slot` holds, if it holds something behind a hole.
+    pub(super) fn mask(&self, slot: u32) -> Option<&Mask> {
+        let extra = self.extra.as_deref()?;
+        extra.holes.iter().find(|(of, _)| *of == slot).map(|(_, mask)| mask)
+    }
+
+    /// Every worker that holds something behind a hole, and what it holds.
+    pub(super) fn masks(&self) -> impl Iterator<Item = (u32, &Mask)> {
+        let holes = self.extra.as_deref().map(|extra| &extra.holes);
+        holes.into_iter().flatten().map(|(slot, mask)| (*slot, mask))
+    }
+
+    /// Sets or takes away `slot`'s mask.
+    pub(super) fn set_mask(&mut self, slot: u32, mask: Option<Mask>) {
+        if mask.is_none() && self.extra.is_none() {
+            return;
+        }
+        let extra = self.extra.get_or_insert_default();
+        let at = extra.holes.iter().position(|(of, _)| *of == slot);
+        match (at, mask) {
+            (Some(at), Some(mask)) => extra.holes[at].1 = mask,
+            (Some(at), None) => drop(extra.holes.swap_remove(at)),
+            (None, Some(mask)) => extra.holes.push((slot, mask)),
+            (None, None) => {}
+        }
+        self.drop_idle_extra();
+    }
+
+    /// Whether `slot` holds the block at `at`; `levels` are the node's.
+    pub(super) fn holds(&self, levels: &[Level], slot: u32, at: u32) -> bool {
+        match self.mask(slot) {
+            Some(mask) => mask.get(at),
+            None => levels::cutoff_of(levels, slot) > at,
+        }
+    }
+
+    /// Whether anybody but `slot` holds the block at `at` behind a hole.
+    pub(super) fn masked_by_others(&self, slot: u32, at: u32) -> bool {
+        let extra = self.extra.as_deref();
+        extra.is_some_and(|extra| extra.holes.iter().any(|(of, mask)| *of != slot && mask.get(at)))
+    }
+
+    /// One more than the last position that somebody holds behind a hole.
+    pub(super) fn masks_end(&self) -> u32 {
+        let extra = self.extra.as_deref();
+        extra.map_or(0, |extra| extra.holes.iter().map(|(_, mask)| mask.end()).max().unwrap_or(0))
+    }
+
+    /// Whether any position is flagged.
+    pub(super) fn has_flags(&self) -> bool {
+        self.extra.as_deref().is_some_and(|extra| extra.flags.end() > 0)
+    }
+
+    /// Whether the name at `at` is not canonical.
+    #[inline]
+    pub(super) fn flagged(&self, at: u32) -> bool {
+        self.extra.as_deref().is_some_and(|extra| extra.flags.get(at))
+    }
+
+    /// Notes whether the name at `at` is not canonical.
+    pub(super) fn set_flag(&mut self, at: u32, flagged: bool) {
+        if flagged {
+            self.extra.get_or_insert_default().flags.set(at);
+        } else if let Some(extra) = &mut self.extra {
+            extra.flags.clear(at);
+            self.drop_idle_extra();
+        }
+    }
+
+    /// Whether the block at `at` goes by `name` for those who hold it under
+    /// the column's name.
+    #[inline]
+    pub(super) fn canonical(&self, at: u32, name: SequenceHash) -> bool {
+        self.columns.name(at) == name && !self.flagged(at)
+    }
+
+    fn drop_idle_extra(&mut self) {
+        if self.extra.as_deref().is_some_and(|e| e.holes.is_empty() && e.flags.end() == 0) {
+            self.extra = None;
+        }
+    }
+
+    /// Everything that keeps the run as long as it is: who holds its end and
+    /// what hangs below it. Beyond it nothing is left to keep.
+    pub(super) fn needed(&self, levels: &[Level], children_end: u32) -> u32 {
+        levels::deepest(levels).max(self.masks_end()).max(children_end)
+    }
+}

@@ -1,0 +1,301 @@
+//! Letting go: a worker's names are forgotten, blocks lose their holders,
+//! runs lose their tails, nodes leave the tree.
+//!
+//! The rules: a tail that nobody holds and nothing hangs below is trimmed by
+//! the event that made it so; a node that is empty then is detached by the
+//! same event, and its parent looked at next. A node is detached under its
+//! parent's lock and its own, if it is still empty and the parent's slot
+//! still is this very node: a replacement stays. The root never goes.
+
+use super::edit::{Edit, KidChange};
+use super::garbage::Retired;
+use super::levels;
+use super::node::{Children, Half, Node};
+use super::place::Place;
+use super::scratch::Scratch;
+use super::view::{Kid, View, owner_of};
+use super::{Holdings, Tree};
+use crate::SequenceHash;
+use crate::sync::rank::Rank;
+use crate::sync::{Arc, Guard, ReadGuard, Weak};
+
+/// The node that the last name led to, still locked: its neighbours often
+/// come next, and need no look at the lookup.
+struct Hint<'g> {
+    half: ReadGuard<'g, Half>,
+    view: &'g View,
+    node: &'g Node,
+    at: u32,
+}
+
+impl Tree {
+    /// Forgets `names` of the worker; how many of them it did not have.
+    pub(super) fn remove(
+        &self,
+        lane: &mut Holdings,
+        names: &[SequenceHash],
+        guard: &Guard,
+    ) -> usize {
+        let mut found = std::mem::take(&mut lane.scratch.found);
+        found.clear();
+        let mut unknown = self.find_all(lane, names, &mut found, guard);
+        if found.len() > 1 {
+            found.sort_unstable_by(|a, b| b.cmp(a));
+            let before = found.len();
+            // A private name was taken out of its map when it was found, so
+            // only a canonical one can be here twice.
+            found.dedup_by(|a, b| a == b && !a.1);
+            unknown += before - found.len();
+        }
+        self.give_up(lane, &mut found, guard);
+        lane.scratch.found = found;
+        unknown
+    }
+
+    /// Finds where names stand, taking the private ones out of their map.
+    fn find_all(
+        &self,
+        lane: &mut Holdings,
+        names: &[SequenceHash],
+        found: &mut Vec<(Place, bool)>,
+        guard: &Guard,
+    ) -> usize {
+        let mut unknown = 0;
+        let mut hint: Option<Hint<'_>> = None;
+        for &name in names {
+            if let Some(place) = lane.names.take_private(name) {
+                found.push((place, true));
+                continue;
+            }
+            if let Some(hint) = &mut hint
+                && let Some(place) = hint.neighbour(lane, name)
+            {
+                found.push((place, false));
+                continue;
+            }
+            // One node's lock at a time.
+            hint = None;
+            let entry = self.lookup.get(name, guard);
+            let Some((node, place)) = entry.filter(|(_, place)| lane.names.knows_canonical(*place))
+            else {
+                unknown += 1;
+                continue;
+            };
+            let (half, view) = (node.read(Rank::Child), node.view(guard));
+            if half.holds(view.levels(), lane.names.slot, place.at()) {
+                found.push((place, false));
+                hint = Some(Hint { half, view, node, at: place.at() });
+            } else {
+                unknown += 1;
+            }
+        }
+        unknown
+    }
+
+    /// Gives up names at their places: private ones, already out of their
+    /// map, and canonical ones, each at most once. Sorts `found`.
+    pub(super) fn give_up(&self, lane: &mut Holdings, found: &mut [(Place, bool)], guard: &Guard) {
+        if found.len() > 1 {
+            found.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        let mut rest = &*found;
+        while let Some((first, _)) = rest.first() {
+            let node = lane.names.node_of(*first, guard);
+            let of_node = rest.iter().take_while(|(place, _)| place.is_in(node)).count();
+            let mut positions = std::mem::take(&mut lane.scratch.positions);
+            positions.clear();
+            for (place, private) in &rest[..of_node] {
+                if lane.names.give_up(*place, *private) {
+                    positions.push(place.at());
+                }
+            }
+            if !positions.is_empty() {
+                self.let_go(lane, node, &positions, guard);
+            }
+            lane.scratch.positions = positions;
+            rest = &rest[of_node..];
+        }
+    }
+
+    /// The worker no longer holds the blocks at `positions`, which descend.
+    fn let_go(&self, lane: &mut Holdings, node: &Node, positions: &[u32], guard: &Guard) {
+        let Holdings { names, scratch } = lane;
+        let slot = names.slot;
+        let half = node.write(Rank::Child);
+        let mut edit = Edit::new(node, half, scratch, guard);
+        let kept_by_others = levels::deepest_of_others(&edit.levels, slot);
+        for &at in positions {
+            if at >= kept_by_others && !edit.half.masked_by_others(slot, at) {
+                self.unname(&mut edit.half, node, at, scratch);
+            }
+        }
+        edit.let_go(slot, positions);
+        if edit.holds_nothing(slot) {
+            names.leave(node);
+        }
+        self.finish(edit, scratch, guard);
+    }
+
+    /// Everything the worker holds in `node`, let go at once.
+    pub(super) fn let_go_all(&self, slot: u32, scratch: &mut Scratch, node: &Node, guard: &Guard) {
+        let half = node.write(Rank::Child);
+        let mut edit = Edit::new(node, half, scratch, guard);
+        let kept_by_others = levels::deepest_of_others(&edit.levels, slot);
+        let cutoff = levels::cutoff_of(&edit.levels, slot);
+        let mask = edit.half.mask(slot).cloned();
+        let end = mask.as_ref().map_or(cutoff, |mask| mask.end());
+        for at in (kept_by_others..end).rev() {
+            if mask.as_ref().is_none_or(|mask| mask.get(at))
+                && !edit.half.masked_by_others(slot, at)
+            {
+                self.unname(&mut edit.half, node, at, scratch);
+            }
+        }
+        edit.half.set_mask(slot, None);
+        levels::set_cutoff(&mut edit.levels, slot, cutoff, 0);
+        edit.touched |= cutoff > 0;
+        self.finish(edit, scratch, guard);
+    }
+
+    /// Trims, publishes and, where nothing is left, detaches.
+    fn finish(&self, mut edit: Edit<'_>, scratch: &mut Scratch, guard: &Guard) {
+        let node = edit.node;
+        edit.trim(KidChange::Same, scratch);
+        let empty = edit.len == 0;
+        drop(edit.publish(KidChange::Same, scratch));
+        if empty {
+            self.detach(scratch, owner_of(node, guard), guard);
+        }
+    }
+
+    /// A block lost its last holder: its entry goes, if it has one.
+    fn unname(&self, half: &mut Half, node: &Node, at: u32, scratch: &mut Scratch) {
+        if half.flagged(at) {
+            half.set_flag(at, false);
+        } else {
+            let removed = self.lookup.remove(half.columns.name(at), Place::new(node, at));
+            debug_assert!(removed, "a held block's canonical name has an entry");
+            scratch.delta.entries -= 1;
+        }
+    }
+
+    /// Takes an emptied node out of the tree, and then each ancestor that
+    /// this empties.
+    fn detach(&self, scratch: &mut Scratch, mut node: Arc<Node>, guard: &Guard) {
+        loop {
+            debug_assert!(!node.is_root(), "the root is never a candidate");
+            let parent = node.read(Rank::Child).parent.upgrade();
+            // Somebody else has detached it already.
+            let Some(parent) = parent else { return };
+            if !self.unlink(scratch, &parent, &node, guard) {
+                return;
+            }
+            node = parent;
+        }
+    }
+
+    /// Unlinks an empty child; whether the parent is empty now.
+    fn unlink(&self, scratch: &mut Scratch, parent: &Node, child: &Node, guard: &Guard) -> bool {
+        {
+            // A hub's parent is locked shared: only the shard changes.
+            let half = parent.read(Rank::Parent);
+            if let Some(hub) = half.hub() {
+                let mut shard = hub.lock(child.offset(), child.first());
+                let mut child_half = child.write(Rank::Child);
+                if child_half.detached || child.view(guard).len() > 0 {
+                    return false;
+                }
+                let Some((owner, left)) = shard.remove(child, &mut scratch.retired) else {
+                    return false;
+                };
+                child_half.mark_detached();
+                drop(child_half);
+                drop(shard);
+                scratch.retired.push(Retired::Node(owner));
+                scratch.delta.nodes -= 1;
+                if parent.is_root() || (left && hub.len() > self.config.hub_threshold / 2) {
+                    return false;
+                }
+                drop(half);
+                return self.settle(scratch, parent, guard);
+            }
+        }
+        let half = parent.write(Rank::Parent);
+        if half.hub().is_some() {
+            // It got a hub in between.
+            drop(half);
+            return self.unlink(scratch, parent, child, guard);
+        }
+        let mut child_half = child.write(Rank::Child);
+        if child_half.detached || child.view(guard).len() > 0 {
+            return false;
+        }
+        let mut edit = Edit::new(parent, half, scratch, guard);
+        let Children::Few(few) = &mut edit.half.children else { return false };
+        let Some(at) = few.iter().position(|owner| std::ptr::eq(&**owner, child)) else {
+            return false;
+        };
+        let owner = few.remove(at);
+        if few.is_empty() {
+            edit.half.children = Children::None;
+        }
+        child_half.mark_detached();
+        drop(child_half);
+        edit.trim(KidChange::Removed(child), scratch);
+        let empty = edit.len == 0 && !parent.is_root();
+        drop(edit.publish(KidChange::Removed(child), scratch));
+        scratch.retired.push(Retired::Node(owner));
+        scratch.delta.nodes -= 1;
+        empty
+    }
+
+    /// After a child left a hub: trims the parent, takes its children back
+    /// into the view where they are few; whether the parent is empty now.
+    fn settle(&self, scratch: &mut Scratch, parent: &Node, guard: &Guard) -> bool {
+        let half = parent.write(Rank::Parent);
+        if half.detached {
+            return false;
+        }
+        let mut edit = Edit::new(parent, half, scratch, guard);
+        edit.trim(KidChange::Same, scratch);
+        let empty = edit.len == 0 && !parent.is_root();
+        let few = edit.half.hub().is_some_and(|hub| hub.len() <= self.config.hub_threshold / 2);
+        if !few || parent.is_root() {
+            drop(edit.publish(KidChange::Same, scratch));
+            return empty;
+        }
+        let children = edit.half.hub().map(|hub| hub.children(guard)).unwrap_or_default();
+        let kids: Vec<Kid> = children.iter().map(Kid::new).collect();
+        let children = if children.is_empty() { Children::None } else { Children::Few(children) };
+        if let Children::Hub(hub) = std::mem::replace(&mut edit.half.children, children) {
+            scratch.retired.push(Retired::Hub(hub));
+        }
+        drop(edit.publish(KidChange::All(&kids), scratch));
+        empty
+    }
+}
+
+impl Hint<'_> {
+    /// The place of `name` if it is a neighbour of the last one and the
+    /// worker has it by that name.
+    fn neighbour(&mut self, lane: &Holdings, name: SequenceHash) -> Option<Place> {
+        let (levels, end) = (self.view.levels(), self.view.len());
+        let has = |at: u32| {
+            at < end
+                && self.half.canonical(at, name)
+                && self.half.holds(levels, lane.names.slot, at)
+                && lane.names.knows_canonical(Place::new(self.node, at))
+        };
+        let at = [self.at.wrapping_sub(1), self.at + 1].into_iter().find(|at| has(*at))?;
+        self.at = at;
+        Some(Place::new(self.node, at))
+    }
+}
+
+impl Half {
+    /// The node left the tree; its link up goes, so that it keeps nothing.
+    fn mark_detached(&mut self) {
+        self.detached = true;
+        self.parent = Weak::new();
+    }
+}

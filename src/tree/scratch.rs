@@ -1,0 +1,28 @@
+//! What a writer keeps from event to event, so that it need not allocate.
+
+use super::garbage::Retired;
+use super::levels::Level;
+use super::place::Place;
+
+/// A lane's working memory. Guarded by its lock.
+#[derive(Default)]
+pub(super) struct Scratch {
+    /// Values that left the tree in this event and wait to be handed over.
+    pub(super) retired: Vec<Retired>,
+    /// The owner levels of the node that is being changed.
+    pub(super) levels: Vec<Level>,
+    /// What the names of a removal stand for; whether they are private.
+    pub(super) found: Vec<(Place, bool)>,
+    /// Positions to let go in one node.
+    pub(super) positions: Vec<u32>,
+    /// How the lane's events have changed the tree's counts.
+    pub(super) delta: Delta,
+}
+
+/// Signed shares of the tree's counts; over all lanes they add up.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Delta {
+    pub(super) tree_blocks: i64,
+    pub(super) nodes: i64,
+    pub(super) entries: i64,
+}

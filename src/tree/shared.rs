@@ -1,0 +1,489 @@
+//! The index as its threads share it: the tree, the lanes and the pool.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::lane::{Lane, LaneState, Seen};
+use super::names::Found;
+use super::scratch::Delta;
+use super::{Holdings, NoParent, Tree, TreeConfig};
+use crate::sync::rank::Rank;
+use crate::sync::{
+    Alarm, Arc, AtomicBool, Counter, Guard, Mutex, Ordering, SegQueue, ShardedMap, TaskPool, pin,
+};
+use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
+
+/// How an index behaves.
+#[derive(Clone, Copy)]
+pub(crate) struct Config {
+    pub(crate) tree: TreeConfig,
+    /// Shards of the registry.
+    pub(crate) registry_shards: usize,
+    /// How long a removal may wait.
+    pub(crate) removal_delay: Duration,
+    /// Pending names of a worker at which its lane goes to the pool.
+    pub(crate) drain_threshold: usize,
+    /// Pending names of a worker above which the caller drains.
+    pub(crate) max_pending: usize,
+}
+
+/// The threads that apply removals, shared by the indexes of one pool. The
+/// alarm is dropped first: it hands work to the tasks.
+pub(crate) struct Threads {
+    pub(crate) alarm: Alarm,
+    pub(crate) tasks: TaskPool,
+}
+
+/// Most names that a drain applies at a time.
+const DRAIN_BATCH: usize = 512;
+/// Lanes that one task of the pool goes through.
+const LANES_PER_TASK: usize = 16;
+/// Nodes that a clear lets go under one pin.
+const CLEAR_BATCH: usize = 64;
+
+pub(crate) struct Shared {
+    pub(crate) tree: Tree,
+    registry: ShardedMap<WorkerId, Arc<Lane>>,
+    /// Lanes with removals that nobody may have looked at yet.
+    dirty: SegQueue<Arc<Lane>>,
+    /// Whether the alarm is set and has yet to go off.
+    armed: AtomicBool,
+    pool: Arc<Threads>,
+    config: Config,
+    /// What lanes that are gone have left in the tree's counts.
+    departed: Mutex<Delta>,
+    refused_blocks: Counter,
+    unknown_removals: Counter,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, pool: Arc<Threads>) -> Self {
+        Self {
+            tree: Tree::new(config.tree),
+            registry: ShardedMap::new(config.registry_shards, Rank::Registry),
+            dirty: SegQueue::new(),
+            armed: AtomicBool::new(false),
+            pool,
+            config,
+            departed: Mutex::default(),
+            refused_blocks: Counter::new(0),
+            unknown_removals: Counter::new(0),
+        }
+    }
+
+    pub(crate) fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
+        self.tree.matches_into(query, matches);
+    }
+
+    pub(crate) fn store(
+        &self,
+        worker: WorkerId,
+        parent: Option<SequenceHash>,
+        blocks: &[Block],
+    ) -> Result<(), StoreError> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        self.tree.garbage.relieve();
+        let stored = self.store_checked(worker, parent, blocks);
+        if stored.is_err() {
+            self.refused_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+        }
+        stored
+    }
+
+    fn store_checked(
+        &self,
+        worker: WorkerId,
+        parent: Option<SequenceHash>,
+        blocks: &[Block],
+    ) -> Result<(), StoreError> {
+        let no_parent = |parent| StoreError::ParentNotFound { worker, parent };
+        let repeated = |hash| Err(StoreError::RepeatedHash { worker, hash });
+        if let Some(block) = blocks.iter().find(|block| Some(block.sequence) == parent) {
+            return repeated(block.sequence);
+        }
+        loop {
+            let lane = match self.registry.get(&worker) {
+                Some(lane) => lane,
+                None => {
+                    if let Some(hash) = first_repeated(blocks, &mut self.new_set()) {
+                        return repeated(hash);
+                    }
+                    if let Some(parent) = parent {
+                        return Err(no_parent(parent));
+                    }
+                    self.join(worker)
+                }
+            };
+            let mut state = lane.state.lock(Rank::Lane);
+            if state.closed {
+                continue;
+            }
+            if let Some(hash) = first_repeated(blocks, &mut state.seen) {
+                return repeated(hash);
+            }
+            self.drain_locked(&lane, &mut state);
+            let guard = pin();
+            let stored = self.tree.store(&mut state.holdings, parent, blocks, &guard);
+            let sealed = self.end_event(&lane, &mut state, &guard);
+            drop(guard);
+            drop(state);
+            if sealed {
+                self.tree.garbage.reclaim();
+            }
+            return match (stored, parent) {
+                (Err(NoParent), Some(parent)) => Err(no_parent(parent)),
+                _ => Ok(()),
+            };
+        }
+    }
+
+    fn new_set(&self) -> Seen {
+        Seen::with_hasher(self.tree.fold)
+    }
+
+    /// The worker's lane, made if there is none.
+    fn join(&self, worker: WorkerId) -> Arc<Lane> {
+        let make = || Arc::new(Lane::new(worker, self.tree.roster.join(worker), self.tree.fold));
+        let lane = self.registry.get_or_insert_with(worker, || Some(make()));
+        lane.expect("one was there or was made")
+    }
+
+    /// After an event: what it retired is handed over, what it counted is
+    /// written down. Whether there may be something to reclaim.
+    fn end_event(&self, lane: &Lane, state: &mut LaneState, guard: &Guard) -> bool {
+        let holdings = &mut state.holdings;
+        lane.figures.set(holdings.names.count, holdings.scratch.delta);
+        self.tree.hand_over(holdings, guard)
+    }
+
+    /// Queues removals; see [`Index::remove`](crate::Index::remove).
+    pub(crate) fn remove(self: &Arc<Self>, worker: WorkerId, names: &[SequenceHash]) {
+        if names.is_empty() {
+            return;
+        }
+        let Some(lane) = self.registry.get(&worker) else {
+            self.count_unknown(names.len());
+            return;
+        };
+        // Raised before the names are there, so that it is never below them.
+        let pending = lane.unapplied.fetch_add(names.len(), Ordering::Relaxed) + names.len();
+        for name in names {
+            lane.queue.push(*name);
+        }
+        if self.pool.tasks.threads() == 0 {
+            self.drain(&lane);
+            return;
+        }
+        // AcqRel: pairs with the same swap in `tick` and in `remove_worker`.
+        // Whichever comes second sees what the other did before: they our
+        // names, or we that the lane is off the list, or closed.
+        let listed = lane.listed.swap(true, Ordering::AcqRel);
+        if lane.closed.load(Ordering::Acquire) {
+            self.drain(&lane);
+            return;
+        }
+        if !listed {
+            self.dirty.push(lane.clone());
+            self.arm();
+        }
+        if pending > self.config.max_pending {
+            self.drain(&lane);
+        } else if pending >= self.config.drain_threshold {
+            self.schedule(lane);
+        }
+    }
+
+    /// Sends a task of the pool to the lane, unless one is on its way.
+    fn schedule(self: &Arc<Self>, lane: Arc<Lane>) {
+        // AcqRel: pairs with the swap below. If it comes first, a new task is
+        // sent; else the task that is on its way sees our names.
+        if lane.scheduled.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (shared, of_task) = (Arc::downgrade(self), lane.clone());
+        let task = move || {
+            of_task.scheduled.swap(false, Ordering::AcqRel);
+            if let Some(shared) = shared.upgrade() {
+                shared.drain_caught(&of_task);
+            }
+        };
+        if !self.pool.tasks.spawn(task) {
+            lane.scheduled.swap(false, Ordering::AcqRel);
+            self.drain(&lane);
+        }
+    }
+
+    /// A drain on a thread of ours, where a panic would end the process. What
+    /// it has not applied stays in the lane, which is listed again.
+    fn drain_caught(self: &Arc<Self>, lane: &Arc<Lane>) {
+        let drained = catch_unwind(AssertUnwindSafe(|| self.drain(lane)));
+        if drained.is_err() && !lane.listed.swap(true, Ordering::AcqRel) {
+            self.dirty.push(lane.clone());
+            self.arm();
+        }
+    }
+
+    /// Has the alarm go off a delay from now, unless it will before.
+    fn arm(self: &Arc<Self>) {
+        // AcqRel: pairs with the swap in `tick`. If it comes first, the alarm
+        // is set anew; else the tick that is to come sees what was listed.
+        if self.armed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = Arc::downgrade(self);
+        let tick = move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.tick();
+            }
+        };
+        if !self.pool.alarm.after(self.config.removal_delay, tick) {
+            self.tick();
+        }
+    }
+
+    /// The alarm's work: every lane that is listed goes to the pool.
+    fn tick(self: &Arc<Self>) {
+        self.armed.swap(false, Ordering::AcqRel);
+        let mut lanes = Vec::new();
+        while let Some(lane) = self.dirty.pop() {
+            lanes.push(lane);
+        }
+        for lanes in lanes.chunks(LANES_PER_TASK) {
+            let (shared, of_task) = (Arc::downgrade(self), lanes.to_vec());
+            let task = move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.drain_listed(&of_task);
+                }
+            };
+            if !self.pool.tasks.spawn(task) {
+                self.drain_listed(lanes);
+            }
+        }
+    }
+
+    fn drain_listed(self: &Arc<Self>, lanes: &[Arc<Lane>]) {
+        for lane in lanes {
+            // AcqRel: pairs with the swap in `remove`: names that came before
+            // are seen by the drain, later ones list the lane again.
+            lane.listed.swap(false, Ordering::AcqRel);
+            if lane.is_dirty() {
+                self.drain_caught(lane);
+            }
+        }
+    }
+
+    /// Applies what is queued. Returns once everything that was handed in
+    /// before is visible, whoever applied it.
+    fn drain(&self, lane: &Lane) {
+        self.tree.garbage.relieve();
+        let mut state = lane.state.lock(Rank::Lane);
+        let sealed = self.drain_locked(lane, &mut state);
+        drop(state);
+        if sealed {
+            self.tree.garbage.reclaim();
+        }
+    }
+
+    fn drain_locked(&self, lane: &Lane, state: &mut LaneState) -> bool {
+        let mut sealed = false;
+        loop {
+            // A batch that a panic has left comes first.
+            while state.batch.len() < DRAIN_BATCH {
+                let Some(name) = lane.queue.pop() else { break };
+                state.batch.push(name);
+            }
+            if state.batch.is_empty() {
+                return sealed;
+            }
+            let guard = pin();
+            let count = state.batch.len();
+            let unknown = if state.closed {
+                count
+            } else {
+                self.tree.remove(&mut state.holdings, &state.batch, &guard)
+            };
+            state.batch.clear();
+            self.count_unknown(unknown);
+            sealed |= self.end_event(lane, state, &guard);
+            // Release: pairs with the acquire of a flush that finds nothing
+            // left to do.
+            lane.unapplied.fetch_sub(count, Ordering::Release);
+        }
+    }
+
+    fn count_unknown(&self, names: usize) {
+        if names > 0 {
+            self.unknown_removals.fetch_add(names as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn clear(&self, worker: WorkerId) {
+        self.tree.garbage.relieve();
+        let Some(lane) = self.registry.get(&worker) else { return };
+        let mut state = lane.state.lock(Rank::Lane);
+        self.drain_locked(&lane, &mut state);
+        if !state.closed {
+            self.clear_locked(&lane, &mut state);
+        }
+    }
+
+    /// Lets go of everything the worker holds. O(what it holds).
+    fn clear_locked(&self, lane: &Lane, state: &mut LaneState) {
+        let holdings = &mut state.holdings;
+        let (names, scratch) = (&mut holdings.names, &mut holdings.scratch);
+        let slot = names.slot;
+        let mut guard = Some(pin());
+        let mut count = 0;
+        names.nodes.retain(|_, node| {
+            let pinned = guard.get_or_insert_with(pin);
+            self.tree.let_go_all(slot, scratch, node, pinned);
+            count += 1;
+            if count % CLEAR_BATCH == 0 {
+                self.tree.garbage.take(&mut scratch.retired, pinned);
+                guard = None;
+                self.tree.garbage.reclaim();
+            }
+            false
+        });
+        names.forget_all();
+        let guard = guard.unwrap_or_else(pin);
+        self.end_event(lane, state, &guard);
+    }
+
+    pub(crate) fn remove_worker(&self, worker: WorkerId) {
+        self.tree.garbage.relieve();
+        let Some(lane) = self.registry.get(&worker) else { return };
+        let mut state = lane.state.lock(Rank::Lane);
+        if state.closed {
+            return;
+        }
+        self.drain_locked(&lane, &mut state);
+        self.clear_locked(&lane, &mut state);
+        state.closed = true;
+        lane.closed.store(true, Ordering::Release);
+        // AcqRel: pairs with the swap in `remove`. Names that came before it
+        // are drained here, as unknown ones; a later remover sees `closed`.
+        lane.listed.swap(true, Ordering::AcqRel);
+        self.drain_locked(&lane, &mut state);
+
+        // Bits first, then the table, then the slot.
+        let slot = state.holdings.names.slot;
+        self.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
+        self.tree.roster.leave(slot);
+        self.tree.retire_slot(&mut state.holdings, slot);
+        self.departed.lock(Rank::Retired).add(state.holdings.scratch.delta);
+        state.holdings.scratch.delta = Delta::default();
+        self.end_event(&lane, &mut state, &pin());
+        drop(state);
+        self.tree.garbage.reclaim();
+    }
+
+    /// Every known rank of `id`.
+    pub(crate) fn remove_ranks(&self, id: u64) {
+        for worker in self.workers() {
+            if worker.id == id {
+                self.remove_worker(worker);
+            }
+        }
+    }
+
+    pub(crate) fn flush(&self) {
+        for lane in self.lanes() {
+            if lane.is_dirty() {
+                self.drain(&lane);
+            }
+        }
+        // An epoch ends with each round; two have to.
+        for _ in 0..4 {
+            self.tree.garbage.collect();
+        }
+    }
+
+    pub(crate) fn flush_worker(&self, worker: WorkerId) {
+        if let Some(lane) = self.registry.get(&worker)
+            && lane.is_dirty()
+        {
+            self.drain(&lane);
+        }
+    }
+
+    /// Every known worker's lane.
+    pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
+        let mut lanes = Vec::new();
+        self.registry.for_each(|_, lane| lanes.push(lane.clone()));
+        lanes
+    }
+
+    pub(crate) fn workers(&self) -> Vec<WorkerId> {
+        let mut workers = Vec::new();
+        self.registry.for_each(|worker, _| workers.push(*worker));
+        workers.sort_unstable();
+        workers
+    }
+
+    /// Runs `see` on what the worker holds once its queue is applied.
+    pub(super) fn with_lane<T>(
+        &self,
+        worker: WorkerId,
+        see: impl FnOnce(&Tree, &Holdings, &Guard) -> T,
+    ) -> Option<T> {
+        let lane = self.registry.get(&worker)?;
+        let mut state = lane.state.lock(Rank::Lane);
+        self.drain_locked(&lane, &mut state);
+        let guard = pin();
+        (!state.closed).then(|| see(&self.tree, &state.holdings, &guard))
+    }
+
+    pub(crate) fn has(&self, worker: WorkerId, name: SequenceHash) -> bool {
+        let found = self.with_lane(worker, |tree, holdings, guard| {
+            let found: Option<Found<'_>> = holdings.names.resolve(tree, name, guard);
+            found.is_some()
+        });
+        found.unwrap_or(false)
+    }
+
+    pub(crate) fn held(&self, worker: WorkerId) -> usize {
+        self.with_lane(worker, |_, holdings, _| holdings.names.count).unwrap_or(0)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let mut all = *self.departed.lock(Rank::Retired);
+        let (mut workers, mut held, mut pending) = (0, 0, 0);
+        for lane in self.lanes() {
+            let (names, delta) = lane.figures.get();
+            all.add(delta);
+            workers += 1;
+            held += names;
+            pending += lane.unapplied.load(Ordering::Relaxed) as u64;
+        }
+        // Shares are written one by one, so beside running events a sum may
+        // be off, but is never told as below nothing.
+        let count = |sum: i64| sum.max(0) as u64;
+        Stats {
+            workers,
+            tree_blocks: count(all.tree_blocks),
+            held_blocks: held,
+            lookup_entries: count(all.entries),
+            nodes: count(all.nodes),
+            pending_removals: pending,
+            refused_blocks: self.refused_blocks.load(Ordering::Relaxed),
+            unknown_removals: self.unknown_removals.load(Ordering::Relaxed),
+            retired_bytes: self.tree.garbage.bytes() as u64,
+        }
+    }
+}
+
+/// The first name that a batch has twice.
+fn first_repeated(blocks: &[Block], seen: &mut Seen) -> Option<SequenceHash> {
+    // Few names compare faster than they hash.
+    if blocks.len() <= 24 {
+        let twice = |(at, block): &(usize, &Block)| {
+            blocks[..*at].iter().any(|before| before.sequence == block.sequence)
+        };
+        return blocks.iter().enumerate().find(twice).map(|(_, block)| block.sequence);
+    }
+    seen.clear();
+    blocks.iter().find(|block| !seen.insert(block.sequence)).map(|block| block.sequence)
+}

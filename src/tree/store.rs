@@ -1,0 +1,430 @@
+//! Storing: a worker takes a run of blocks below a place it holds.
+//!
+//! The batch walks down from the parent's place. In each node it joins what
+//! the run already has of it, then appends to the run's end or opens a child.
+//! What it has joined keeps the next step's parent alive, so a child that
+//! turns out to be detached is looked for again from there.
+
+use super::Tree;
+use super::columns::Columns;
+use super::edit::{Edit, KidChange};
+use super::garbage::Retired;
+use super::hub::Hub;
+use super::levels::{self, Level};
+use super::names::Found;
+use super::node::{Children, Half, Node};
+use super::place::{MAX_RUN, Place};
+use super::view::{Kid, borrow_under_pin, owner_of};
+use super::{Holdings, NoParent};
+use crate::sync::rank::Rank;
+use crate::sync::{Arc, Guard, WriteGuard};
+use crate::{Block, SequenceHash};
+
+/// Below the first `at` blocks of `node`'s run.
+#[derive(Clone, Copy)]
+struct Cursor<'g> {
+    node: &'g Node,
+    at: u32,
+}
+
+/// What a step has done.
+enum Step<'g> {
+    /// Stored `count` blocks; go on at `next`, or at `above` should `next`'s
+    /// node turn out to be detached.
+    On { count: usize, next: Cursor<'g>, above: Cursor<'g> },
+    /// The node is detached; nothing was done.
+    Detached,
+}
+
+/// Names that are to be given up at their old places once the batch is in.
+#[derive(Default)]
+struct Moves<'g> {
+    /// Sure: private names, already out of the map or overwritten there.
+    private: Vec<Place>,
+    /// Names whose lookup entry is another place's: the worker's own, if it
+    /// holds that place by its canonical name.
+    suspects: Vec<(&'g Node, Place)>,
+}
+
+/// Longest run that is copied because a trim left no room to append in place;
+/// a longer one goes on in a child.
+const COPY_LIMIT: u32 = 256;
+
+impl Tree {
+    /// Stores `blocks` below the worker's block `parent`, or at the root. The
+    /// batch repeats no name. The lane's queue is drained.
+    pub(super) fn store(
+        &self,
+        lane: &mut Holdings,
+        parent: Option<SequenceHash>,
+        blocks: &[Block],
+        guard: &Guard,
+    ) -> Result<(), NoParent> {
+        let mut cursor = match parent {
+            None => Cursor { node: &self.root, at: 0 },
+            Some(name) => {
+                let Found { node, place, .. } =
+                    lane.names.resolve(self, name, guard).ok_or(NoParent)?;
+                Cursor { node, at: place.at() + 1 }
+            }
+        };
+        let (mut above, mut rest, mut moves) = (cursor, blocks, Moves::default());
+        while !rest.is_empty() {
+            match self.step(lane, cursor, rest, &mut moves, guard) {
+                Step::On { count, next, above: safe } => {
+                    (cursor, above) = (next, safe);
+                    rest = &rest[count..];
+                }
+                Step::Detached => cursor = above,
+            }
+        }
+        self.give_up_moved(lane, moves, guard);
+        Ok(())
+    }
+
+    /// One node's share of a batch.
+    fn step<'g>(
+        &'g self,
+        lane: &mut Holdings,
+        cursor: Cursor<'g>,
+        rest: &[Block],
+        moves: &mut Moves<'g>,
+        guard: &'g Guard,
+    ) -> Step<'g> {
+        let Cursor { node, at } = cursor;
+        let view = node.view(guard);
+        if view.common_blocks(at, &rest[..1]) == 0 {
+            // Nothing to join here. Whatever the view is by now, a child that
+            // it names is locked and asked before anything is done to it.
+            if let Some(child) = view.child(at, rest[0].local, guard) {
+                let next = Cursor { node: child, at: 0 };
+                return Step::On { count: 0, next, above: cursor };
+            }
+            if view.hub().is_some()
+                && let Some(step) = self.open_in_hub(lane, cursor, rest, moves, guard)
+            {
+                return step;
+            }
+        }
+
+        let half = node.write(Rank::Parent);
+        if half.detached {
+            return Step::Detached;
+        }
+        let mut edit = Edit::new(node, half, &mut lane.scratch, guard);
+        let mut count = edit.view.common_blocks(at, rest) as usize;
+        if count > 0 {
+            self.join(lane, &mut edit, at, &rest[..count], moves, guard);
+        }
+        let end = at + count as u32;
+        let mut next = Cursor { node, at: end };
+        if let Some(first) = rest.get(count) {
+            let appended = self.append(lane, &mut edit, end, &rest[count..], moves, guard);
+            if appended > 0 {
+                count += appended as usize;
+                next.at += appended;
+            } else if let Some(child) = edit.child(end, first.local, guard) {
+                edit.publish(KidChange::Same, &mut lane.scratch);
+                return Step::On { count, next: Cursor { node: child, at: 0 }, above: next };
+            } else {
+                let child = self.make_child(lane, node, end, &rest[count..], guard);
+                let (child, half) = self.link(lane, edit, child, guard);
+                let stored = self.settle_in(lane, child, half, &rest[count..], moves, guard);
+                count += stored as usize;
+                next = Cursor { node: child, at: stored };
+                return Step::On { count, next, above: next };
+            }
+        }
+        edit.publish(KidChange::Same, &mut lane.scratch);
+        Step::On { count, next, above: next }
+    }
+
+    /// Takes blocks that the run already has.
+    fn join<'g>(
+        &self,
+        lane: &mut Holdings,
+        edit: &mut Edit<'g>,
+        from: u32,
+        blocks: &[Block],
+        moves: &mut Moves<'g>,
+        guard: &'g Guard,
+    ) {
+        let slot = lane.names.slot;
+        let to = from + blocks.len() as u32;
+        if edit.holds_nothing(slot) {
+            lane.names.enter(owner_of(edit.node, guard));
+        }
+        let named_alike = || {
+            let same = |(at, block): (u32, &Block)| edit.half.columns.name(at) == block.sequence;
+            (from..to).zip(blocks).all(same)
+        };
+        if lane.names.all_canonical()
+            && to <= levels::deepest(&edit.levels)
+            && !edit.half.has_flags()
+            && named_alike()
+        {
+            lane.names.count += edit.hold(slot, from, to) as usize;
+            return;
+        }
+        for (at, block) in (from..to).zip(blocks) {
+            let (name, place) = (block.sequence, Place::new(edit.node, at));
+            let held = edit.holds(slot, at);
+            let ownerless = !held
+                && at >= levels::deepest(&edit.levels)
+                && !edit.half.masked_by_others(slot, at);
+            if ownerless {
+                if edit.half.columns.name(at) != name {
+                    edit.half.columns.rename(at, name);
+                }
+                self.name_first(lane, edit.node, &mut edit.half, at, name, moves, guard);
+            } else if edit.half.canonical(at, name) {
+                if !(held && lane.names.knows_canonical(place)) {
+                    moves.private.extend(lane.names.take_private(name));
+                    lane.names.add_canonical(place, held);
+                }
+            } else if lane.names.private_place(name) != Some(place) {
+                match lane.names.add_private(name, place, held) {
+                    Some(old) => moves.private.push(old),
+                    None => {
+                        let entry = self.lookup.get(name, guard);
+                        moves.suspects.extend(entry.filter(|(_, old)| *old != place));
+                    }
+                }
+            }
+        }
+        edit.hold(slot, from, to);
+    }
+
+    /// Appends blocks to the run's end, if the run ends at `end` and may grow
+    /// there; how many.
+    fn append<'g>(
+        &self,
+        lane: &mut Holdings,
+        edit: &mut Edit<'g>,
+        end: u32,
+        blocks: &[Block],
+        moves: &mut Moves<'g>,
+        guard: &'g Guard,
+    ) -> u32 {
+        if !self.may_append(edit, end) {
+            return 0;
+        }
+        let count = (self.config.run_blocks - end).min(blocks.len() as u32);
+        let len = end + count;
+        if edit.half.columns.room(end) < count {
+            if edit.half.columns.trimmed(end) && end > COPY_LIMIT {
+                return 0;
+            }
+            let capacity = (len + (len / 4).max(4)).min(self.config.run_blocks);
+            let copy = edit.half.columns.copy(end, capacity);
+            edit.replace_columns(copy, &mut lane.scratch);
+        }
+        if edit.holds_nothing(lane.names.slot) {
+            lane.names.enter(owner_of(edit.node, guard));
+        }
+        for (at, block) in (end..len).zip(blocks) {
+            edit.half.columns.push(*block);
+            self.name_first(lane, edit.node, &mut edit.half, at, block.sequence, moves, guard);
+        }
+        edit.len = len;
+        edit.touched = true;
+        edit.hold(lane.names.slot, end, len);
+        lane.scratch.delta.tree_blocks += i64::from(count);
+        count
+    }
+
+    fn may_append(&self, edit: &Edit<'_>, end: u32) -> bool {
+        !edit.node.is_root()
+            && end == edit.len
+            && end < self.config.run_blocks
+            && !edit.any_child_at(end)
+    }
+
+    /// The first holder of a block names it.
+    #[allow(clippy::too_many_arguments)]
+    fn name_first<'g>(
+        &self,
+        lane: &mut Holdings,
+        node: &Node,
+        half: &mut Half,
+        at: u32,
+        name: SequenceHash,
+        moves: &mut Moves<'g>,
+        guard: &'g Guard,
+    ) {
+        let place = Place::new(node, at);
+        match self.lookup.insert(name, place, guard) {
+            Ok(()) => {
+                lane.scratch.delta.entries += 1;
+                half.set_flag(at, false);
+                moves.private.extend(lane.names.take_private(name));
+                lane.names.add_canonical(place, false);
+            }
+            Err(entry) => {
+                half.set_flag(at, true);
+                match lane.names.add_private(name, place, false) {
+                    Some(old) => moves.private.push(old),
+                    None => moves.suspects.push(entry),
+                }
+            }
+        }
+    }
+
+    /// A node of the batch's next blocks, not yet linked.
+    fn make_child(
+        &self,
+        lane: &Holdings,
+        parent: &Node,
+        offset: u32,
+        blocks: &[Block],
+        guard: &Guard,
+    ) -> Arc<Node> {
+        let len = (blocks.len() as u32).min(self.config.run_blocks);
+        let mut columns = Columns::with_capacity(len);
+        for block in &blocks[..len as usize] {
+            columns.push(*block);
+        }
+        let parent = Arc::downgrade(&owner_of(parent, guard));
+        let slot = lane.names.slot;
+        let level = Level { cutoff: len, chunk: slot / 64, bits: 1 << (slot % 64) };
+        Node::new(parent, offset, columns, len, &[level])
+    }
+
+    /// Links a new child below an exclusively locked parent, publishing what
+    /// the parent's edit has gathered first. The child comes back locked.
+    fn link<'g>(
+        &self,
+        lane: &mut Holdings,
+        mut edit: Edit<'g>,
+        child: Arc<Node>,
+        guard: &'g Guard,
+    ) -> (&'g Node, WriteGuard<'g, Half>) {
+        let parent = edit.node;
+        let found = borrow_under_pin(&child, guard);
+        if let Children::Few(few) = &mut edit.half.children
+            && few.len() >= self.config.hub_threshold
+        {
+            let mut retired = Vec::new();
+            let hub = Hub::new(self.config.hub_shards, self.fold, true);
+            for child in few.drain(..) {
+                hub.lock(child.offset(), child.first()).insert(child, &mut retired);
+            }
+            edit.half.children = Children::Hub(Arc::new(hub));
+            let half = edit.publish(KidChange::All(&[]), &mut lane.scratch);
+            edit = Edit::new(parent, half, &mut lane.scratch, guard);
+        }
+        match &mut edit.half.children {
+            Children::Hub(_) => {
+                let half = edit.publish(KidChange::Same, &mut lane.scratch);
+                let hub = half.hub().expect("matched above");
+                let mut shard = hub.lock(child.offset(), child.first());
+                let locked = found.write(Rank::Child);
+                shard.insert(child, &mut lane.scratch.retired);
+                (found, locked)
+            }
+            children => {
+                let kid = Kid::new(&child);
+                match children {
+                    Children::Few(few) => few.push(child),
+                    _ => *children = Children::Few(vec![child]),
+                }
+                let locked = found.write(Rank::Child);
+                edit.publish(KidChange::Added(kid), &mut lane.scratch);
+                (found, locked)
+            }
+        }
+    }
+
+    /// Opens a child below a parent with a hub, under the parent's shared
+    /// lock. `None` where that will not do: the parent's own run changes.
+    fn open_in_hub<'g>(
+        &'g self,
+        lane: &mut Holdings,
+        cursor: Cursor<'g>,
+        rest: &[Block],
+        moves: &mut Moves<'g>,
+        guard: &'g Guard,
+    ) -> Option<Step<'g>> {
+        let Cursor { node, at } = cursor;
+        let child = self.make_child(lane, node, at, rest, guard);
+        let half = node.read(Rank::Parent);
+        if half.detached {
+            return Some(Step::Detached);
+        }
+        let (hub, view) = (half.hub()?, node.view(guard));
+        if view.common_blocks(at, &rest[..1]) > 0 {
+            return None;
+        }
+        let may_append = !node.is_root() && at == view.len() && at < self.config.run_blocks;
+        if may_append && !hub.any_at(at) {
+            return None;
+        }
+        let mut shard = hub.lock(at, rest[0].local);
+        if let Some(found) = shard.find(at, rest[0].local, guard) {
+            let next = Cursor { node: found, at: 0 };
+            return Some(Step::On { count: 0, next, above: cursor });
+        }
+        let found = borrow_under_pin(&child, guard);
+        let locked = found.write(Rank::Child);
+        shard.insert(child, &mut lane.scratch.retired);
+        drop(shard);
+        drop(half);
+        let stored = self.settle_in(lane, found, locked, rest, moves, guard);
+        let next = Cursor { node: found, at: stored };
+        Some(Step::On { count: stored as usize, next, above: next })
+    }
+
+    /// Names the blocks of a child that was just linked and is still locked;
+    /// how many they are.
+    fn settle_in<'g>(
+        &self,
+        lane: &mut Holdings,
+        child: &'g Node,
+        mut half: WriteGuard<'g, Half>,
+        blocks: &[Block],
+        moves: &mut Moves<'g>,
+        guard: &'g Guard,
+    ) -> u32 {
+        let len = child.view(guard).len();
+        lane.names.enter(owner_of(child, guard));
+        for (at, block) in (0..len).zip(blocks) {
+            self.name_first(lane, child, &mut half, at, block.sequence, moves, guard);
+        }
+        lane.scratch.delta.nodes += 1;
+        lane.scratch.delta.tree_blocks += i64::from(len);
+        len
+    }
+
+    /// The moved names give up their old places.
+    fn give_up_moved(&self, lane: &mut Holdings, moves: Moves<'_>, guard: &Guard) {
+        let Moves { private, suspects } = moves;
+        if private.is_empty() && suspects.is_empty() {
+            return;
+        }
+        let mut found = std::mem::take(&mut lane.scratch.found);
+        found.clear();
+        found.extend(private.into_iter().map(|place| (place, true)));
+        for (node, place) in suspects {
+            if lane.names.has_canonical(node, place, guard) {
+                found.push((place, false));
+            }
+        }
+        self.give_up(lane, &mut found, guard);
+        lane.scratch.found = found;
+    }
+
+    /// How long a run may get.
+    pub(super) fn clamp_run(blocks: u32) -> u32 {
+        blocks.clamp(1, MAX_RUN)
+    }
+
+    /// Retires what an event has taken out of the tree.
+    pub(super) fn hand_over(&self, lane: &mut Holdings, guard: &Guard) -> bool {
+        self.garbage.take(&mut lane.scratch.retired, guard)
+    }
+
+    /// Retires a worker's slot.
+    pub(super) fn retire_slot(&self, lane: &mut Holdings, slot: u32) {
+        lane.scratch.retired.push(Retired::Slot(slot));
+    }
+}

@@ -1,0 +1,273 @@
+//! What readers see of a node: one immutable view behind an atomic pointer.
+//!
+//! A view is a header, the owner levels and a few children in one allocation.
+//! A writer that holds the node's lock builds the next one and publishes it
+//! with one store; a reader loads it under its pin. The view that was
+//! replaced is retired, never dropped at once.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+
+use super::columns::Window;
+use super::hub::Hub;
+use super::levels::Level;
+use super::node::Node;
+use crate::sync::{Arc, AtomicPtr, Guard, Ordering, Witness, arc_from_borrowed};
+use crate::{Block, LocalHash};
+
+/// A child as a view names it. It hangs below the run's first `offset`
+/// blocks.
+#[derive(Clone, Copy)]
+pub(super) struct Kid {
+    /// The first block of its run.
+    pub(super) local: LocalHash,
+    node: NonNull<Node>,
+    /// How many blocks of the parent's run lie above it.
+    pub(super) offset: u32,
+}
+
+impl Kid {
+    /// Names `node`; its parent's half owns it for as long as views do.
+    pub(super) fn new(node: &Arc<Node>) -> Self {
+        let (local, offset) = (node.first(), node.offset());
+        // SAFETY: an `Arc` points at a value.
+        let node = unsafe { NonNull::new_unchecked(Arc::as_ptr(node).cast_mut()) };
+        Self { local, node, offset }
+    }
+
+    /// Whether it names this very node.
+    pub(super) fn is(&self, node: &Node) -> bool {
+        ptr::eq(self.node.as_ptr(), node)
+    }
+}
+
+/// An immutable picture of a node.
+#[repr(C)]
+pub(super) struct View {
+    window: Window,
+    hub: Option<NonNull<Hub>>,
+    levels: u32,
+    kids: u32,
+    witness: Witness,
+    // Behind the header: `levels` levels, then `kids` kids.
+}
+
+/// A view not yet published, or no longer.
+pub(super) struct ViewBox(NonNull<View>);
+
+// SAFETY: a view is immutable; what it points at is reached under a pin only.
+unsafe impl Send for ViewBox {}
+// SAFETY: as above.
+unsafe impl Sync for ViewBox {}
+
+const LEVELS_AT: usize = size_of::<View>().next_multiple_of(align_of::<Level>());
+
+fn layout(levels: usize, kids: usize) -> (Layout, usize) {
+    const { assert!(align_of::<Level>() == align_of::<Kid>()) };
+    let kids_at = LEVELS_AT + levels * size_of::<Level>();
+    let size = kids_at + kids * size_of::<Kid>();
+    let align = align_of::<View>().max(align_of::<Level>());
+    let layout = Layout::from_size_align(size, align).expect("a view fits the address space");
+    (layout, kids_at)
+}
+
+impl ViewBox {
+    /// A view with these parts.
+    pub(super) fn new(
+        window: Window,
+        levels: &[Level],
+        kids: impl Iterator<Item = Kid> + Clone,
+        hub: Option<&Arc<Hub>>,
+    ) -> Self {
+        let count = kids.clone().count();
+        let (layout, kids_at) = layout(levels.len(), count);
+        let header = View {
+            window,
+            // SAFETY: an `Arc` points at a value.
+            hub: hub.map(|hub| unsafe { NonNull::new_unchecked(Arc::as_ptr(hub).cast_mut()) }),
+            levels: levels.len() as u32,
+            kids: count as u32,
+            witness: Witness::new(),
+        };
+        // SAFETY: the layout is not empty; header, levels and kids are
+        // written within it, each where `View`'s readers look for it.
+        unsafe {
+            let bytes = alloc(layout);
+            let Some(view) = NonNull::new(bytes.cast::<View>()) else { handle_alloc_error(layout) };
+            view.write(header);
+            ptr::copy_nonoverlapping(levels.as_ptr(), bytes.add(LEVELS_AT).cast(), levels.len());
+            let first = bytes.add(kids_at).cast::<Kid>();
+            for (at, kid) in kids.take(count).enumerate() {
+                first.add(at).write(kid);
+            }
+            Self(view)
+        }
+    }
+}
+
+impl Deref for ViewBox {
+    type Target = View;
+    fn deref(&self) -> &View {
+        // SAFETY: the box owns the view.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for ViewBox {
+    /// Who drops a view that was published has waited for the readers.
+    fn drop(&mut self) {
+        let (layout, _) = layout(self.levels as usize, self.kids as usize);
+        // SAFETY: the allocation of `new`, owned by this box alone; levels
+        // and kids need no drop.
+        unsafe {
+            ptr::drop_in_place(self.0.as_ptr());
+            dealloc(self.0.as_ptr().cast(), layout);
+        }
+    }
+}
+
+impl View {
+    /// Blocks of the run.
+    #[inline]
+    pub(super) fn len(&self) -> u32 {
+        self.window.len()
+    }
+
+    /// Bytes of the allocation.
+    pub(super) fn bytes(&self) -> usize {
+        layout(self.levels as usize, self.kids as usize).0.size()
+    }
+
+    /// Who holds how much of the run, the shallowest level first.
+    #[inline]
+    pub(super) fn levels(&self) -> &[Level] {
+        // SAFETY: `ViewBox::new` put so many there.
+        unsafe {
+            let first = ptr::from_ref(self).cast::<u8>().add(LEVELS_AT).cast();
+            std::slice::from_raw_parts(first, self.levels as usize)
+        }
+    }
+
+    /// The children, where they are few.
+    #[inline]
+    pub(super) fn kids(&self) -> &[Kid] {
+        let kids_at = LEVELS_AT + self.levels as usize * size_of::<Level>();
+        // SAFETY: `ViewBox::new` put so many there.
+        unsafe {
+            let first = ptr::from_ref(self).cast::<u8>().add(kids_at).cast();
+            std::slice::from_raw_parts(first, self.kids as usize)
+        }
+    }
+
+    /// The table of the children, where they are many.
+    #[inline]
+    pub(super) fn hub(&self) -> Option<&Hub> {
+        // SAFETY: a hub is retired after the last view that names it, so it
+        // lives as long as the pin under which this view was loaded.
+        self.hub.map(|hub| unsafe { hub.as_ref() })
+    }
+
+    /// How many of the run's blocks from `from` on equal `query`'s.
+    #[inline]
+    pub(super) fn common_prefix(&self, from: u32, query: &[LocalHash]) -> u32 {
+        // SAFETY: columns are retired after the last view that names them.
+        unsafe { self.window.common_prefix(from, query) }
+    }
+
+    /// The same for a batch of blocks.
+    pub(super) fn common_blocks(&self, from: u32, blocks: &[Block]) -> u32 {
+        let mut locals = [LocalHash::default(); 32];
+        let mut equal = 0;
+        for part in blocks.chunks(locals.len()) {
+            for (local, block) in locals.iter_mut().zip(part) {
+                *local = block.local;
+            }
+            let same = self.common_prefix(from + equal, &locals[..part.len()]);
+            equal += same;
+            if (same as usize) < part.len() {
+                break;
+            }
+        }
+        equal
+    }
+
+    /// The child below the run's first `offset` blocks that begins with
+    /// `local`.
+    #[inline]
+    pub(super) fn child<'g>(
+        &'g self,
+        offset: u32,
+        local: LocalHash,
+        guard: &'g Guard,
+    ) -> Option<&'g Node> {
+        if let Some(hub) = self.hub() {
+            return hub.find(offset, local, guard);
+        }
+        let kid = self.kids().iter().find(|kid| kid.local == local && kid.offset == offset)?;
+        // SAFETY: a child's `Arc` is retired after it left its parent's view,
+        // so it lives as long as the pin under which this view was loaded.
+        Some(unsafe { kid.node.as_ref() })
+    }
+}
+
+/// The pointer that readers load.
+pub(super) struct Published(AtomicPtr<View>);
+
+impl Published {
+    /// Publishes a first view.
+    pub(super) fn new(view: ViewBox) -> Self {
+        Self(AtomicPtr::new(ManuallyDrop::new(view).0.as_ptr()))
+    }
+
+    /// The view of this moment.
+    #[inline]
+    pub(super) fn load<'g>(&'g self, _: &'g Guard) -> &'g View {
+        // Acquire: pairs with the release in `publish`; what the writer wrote
+        // into the view, the columns and new children is there.
+        let view = self.0.load(Ordering::Acquire);
+        // SAFETY: published views are retired through the epoch, and the
+        // guard was pinned before this load.
+        let view = unsafe { &*view };
+        view.witness.read();
+        view
+    }
+
+    /// Makes `view` the one that readers load from now on. The one before is
+    /// the result, to be retired. Only under the node's exclusive lock.
+    #[inline]
+    #[must_use]
+    pub(super) fn publish(&self, view: ViewBox) -> ViewBox {
+        let next = ManuallyDrop::new(view).0.as_ptr();
+        // Release: pairs with the acquire in `load`.
+        let before = self.0.swap(next, Ordering::AcqRel);
+        // SAFETY: a published pointer is never null.
+        ViewBox(unsafe { NonNull::new_unchecked(before) })
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        // Relaxed would do: whoever drops the node has waited for all.
+        let view = self.0.load(Ordering::Acquire);
+        // SAFETY: the pointer is owned here, and no reader is left.
+        drop(ViewBox(unsafe { NonNull::new_unchecked(view) }));
+    }
+}
+
+/// A node that the caller is about to link, for as long as the pin: from then
+/// on the tree or, once detached, the retired list owns it.
+pub(super) fn borrow_under_pin<'g>(node: &Arc<Node>, _: &'g Guard) -> &'g Node {
+    // SAFETY: the caller links the node or drops the result with the `Arc`.
+    unsafe { &*Arc::as_ptr(node) }
+}
+
+/// An owner of a node that was reached under a pin.
+pub(super) fn owner_of(node: &Node, _: &Guard) -> Arc<Node> {
+    // SAFETY: nodes live in `Arc`s alone; one that is reached under a pin is
+    // owned by the tree or by the retired list for as long as the pin is.
+    unsafe { arc_from_borrowed(node) }
+}

@@ -1,0 +1,215 @@
+//! What the index takes from the allocator: everything comes back, and a
+//! query takes nothing.
+
+// A counting allocator cannot be had without.
+#![allow(unsafe_code)]
+// The tests are not run by the model checker: what `src/` may not use is fine here.
+#![allow(clippy::disallowed_types)]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use common::compare::SETUPS;
+use common::stream::{Mode, Naming, Op, stream};
+use common::{below, blocks, names, query, worker};
+use kvradix::{Index, Matches};
+
+struct Counting;
+
+/// Bytes handed out and not given back.
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+thread_local! {
+    /// How often this thread has asked for memory.
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    LIVE.fetch_add(bytes, Ordering::Relaxed);
+    if bytes > 0 {
+        // The thread may be past its locals, at its very end.
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
+    }
+}
+
+// SAFETY: every call is handed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promise is the one asked for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above; `pointer` came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What the test runner, the pool's queues and the collector may keep for
+/// themselves from one moment to the other.
+const SLACK: isize = 16 << 10;
+
+/// The count is of the process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|panicked| panicked.into_inner())
+}
+
+/// Bytes handed out once nothing is on its way. A drain thread that still has
+/// its pin during the flush keeps back what was retired before.
+fn live(index: &Index) -> isize {
+    for _ in 0..100 {
+        index.flush();
+        if index.stats().retired_bytes == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(index.stats().retired_bytes, 0);
+    LIVE.load(Ordering::Relaxed)
+}
+
+fn churn(index: &Index, cycles: std::ops::Range<u64>) {
+    for cycle in cycles {
+        let suffix = || (0..8).map(move |i| 1_000 + cycle * 8 + i);
+        index.store(worker(1), below(15), &blocks(suffix().map(|i| (i, i)))).unwrap();
+        index.remove(worker(1), &names(suffix()));
+    }
+}
+
+#[test]
+fn unique_suffixes_that_come_and_go_leave_no_byte_behind() {
+    let _alone = alone();
+    for setup in &SETUPS {
+        let index = (setup.build)();
+        index.store(worker(1), None, &blocks((0..16).map(|i| (i, i)))).unwrap();
+        churn(&index, 0..5_000);
+        let before = live(&index);
+        churn(&index, 5_000..25_000);
+        let left = live(&index) - before;
+        assert!(left <= SLACK, "{}: {left} bytes after 20,000 cycles", setup.name);
+    }
+}
+
+/// The same stream again and again: what the first runs leave behind, buffers
+/// that have grown, is all there is.
+#[test]
+fn streams_that_end_with_nothing_leave_no_byte_behind() {
+    let _alone = alone();
+    for naming in [Naming::Shared, Naming::TwoPerWorker, Naming::Clashing] {
+        for setup in &SETUPS {
+            let index = (setup.build)();
+            let mode = Mode { naming, moves: 8, ..Mode::BASE };
+            let ops = stream(mode, 7, 200);
+            for _ in 0..3 {
+                run(&index, &ops);
+            }
+            let before = live(&index);
+            for _ in 0..10 {
+                run(&index, &ops);
+            }
+            let left = live(&index) - before;
+            assert!(left <= SLACK, "{}, {naming:?}: {left} bytes", setup.name);
+        }
+    }
+}
+
+fn run(index: &Index, ops: &[Op]) {
+    for op in ops {
+        match op {
+            Op::Store { worker, parent, blocks } => _ = index.store(*worker, *parent, blocks),
+            Op::Remove { worker, names } => index.remove(*worker, names),
+            Op::Clear { worker } => index.clear(*worker),
+            Op::Leave { worker } => index.remove_worker(*worker),
+            Op::LeaveRanks { id } => index.remove_ranks(*id),
+            Op::Apply { events } => _ = index.apply_all(events),
+            _ => {}
+        }
+    }
+    for known in index.workers() {
+        index.remove_worker(known);
+    }
+}
+
+#[test]
+fn dropping_an_index_gives_everything_back() {
+    let _alone = alone();
+    let once = || {
+        for setup in &SETUPS {
+            let index = (setup.build)();
+            for number in 0..2_000 {
+                let parent = if number % 3 == 0 { None } else { below(number / 2) };
+                let _ = index.store(worker(number % 5), parent, &blocks([(number, number)]));
+                index.remove(worker(number % 5), &names([number / 7]));
+            }
+        }
+    };
+    once();
+    let before = LIVE.load(Ordering::Relaxed);
+    for _ in 0..5 {
+        once();
+    }
+    let left = LIVE.load(Ordering::Relaxed) - before;
+    assert!(left <= SLACK, "{left} bytes after 25 indexes");
+}
+
+#[test]
+fn a_query_into_a_warm_answer_takes_no_memory() {
+    let _alone = alone();
+    for setup in &SETUPS {
+        let index = (setup.build)();
+        // Runs, branches, a hub, many owners, holes and removals under way.
+        for who in 0..80 {
+            let length = 20 + who % 30;
+            index.store(worker(who), None, &blocks((0..length).map(|i| (i, i)))).unwrap();
+            index.store(worker(who), below(9), &blocks([(500 + who, 500 + who)])).unwrap();
+            index.remove(worker(who), &names([who % 20]));
+        }
+        let queries: Vec<_> = (0..60)
+            .map(|end| query((0..end).chain([500 + end])))
+            .chain([query((0..10).chain([505])), query([]), query([9_999])])
+            .collect();
+        let mut matches = Matches::new();
+        let mut ask = || queries.iter().for_each(|query| index.matches_into(query, &mut matches));
+        ask();
+        index.flush();
+        ask();
+        let before = TAKEN.get();
+        (0..50).for_each(|_| ask());
+        let taken = TAKEN.get() - before;
+        assert_eq!(taken, 0, "{}: {} queries", setup.name, 50 * queries.len());
+    }
+}
+
+/// Beside a writer too: what it retires is freed elsewhere. The collector
+/// itself takes a block of 64 of its own entries now and then, inside a pin.
+#[test]
+fn a_query_beside_a_writer_takes_no_memory_of_its_own() {
+    let _alone = alone();
+    let index = Index::new();
+    index.store(worker(1), None, &blocks((0..16).map(|i| (i, i)))).unwrap();
+    let query = query(0..17);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| churn(&index, 0..5_000));
+        let mut matches = Matches::new();
+        (0..100).for_each(|_| index.matches_into(&query, &mut matches));
+        let before = TAKEN.get();
+        let mut asked = 0;
+        while !writer.is_finished() {
+            index.matches_into(&query, &mut matches);
+            asked += 1;
+        }
+        let taken = TAKEN.get() - before;
+        assert!(taken <= 2 + asked / 1_000, "{taken} times in {asked} queries");
+    });
+}
