@@ -8,7 +8,9 @@
 use super::Holdings;
 use super::names::Names;
 use super::scratch::{Delta, Scratch};
-use crate::sync::{AtomicBool, AtomicUsize, Counter, Fold, HashSet, Mutex, Ordering, SegQueue};
+use crate::sync::{
+    AtomicBool, AtomicUsize, Counter, Fold, HashSet, Mutant, Mutex, Ordering, SegQueue, mutant,
+};
 use crate::{SequenceHash, WorkerId};
 
 /// Names of one batch.
@@ -97,6 +99,9 @@ impl Lane {
     /// Whether removals wait.
     pub(super) fn is_dirty(&self) -> bool {
         // Acquire: pairs with the release that lowered it, after the publish.
+        if mutant(Mutant::FlushAsksTheQueue) {
+            return !self.queue.is_empty();
+        }
         self.unapplied.load(Ordering::Acquire) > 0
     }
 }
