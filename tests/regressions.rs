@@ -91,8 +91,8 @@ fn a_stale_detach_leaves_the_replacement() {
                 index.store(C, below(101), &blocks([(sibling, sibling)])).unwrap();
             }
             std::thread::scope(|scope| {
-                scope.spawn(|| take_and_leave(index, A, 100, 2000));
-                take_and_leave(index, B, names_of_b, 2000);
+                scope.spawn(|| take_and_leave(index, A, 100, 1000));
+                take_and_leave(index, B, names_of_b, 1000);
             });
             index.flush();
             index.check();
