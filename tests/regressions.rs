@@ -66,8 +66,8 @@ fn unique_suffixes_under_a_kept_prompt_release_everything() {
 /// put there meanwhile; a third one's branches beside it keep it a node of its
 /// own, below a parent with few children or with a table of them.
 ///
-/// Fails without either of the two looks again at the child in `Tree::unlink`
-/// (src/tree/release.rs): `child_half.detached || child.view(guard).len() > 0`.
+/// Fails without `child.view(guard).len() > 0`, the second look at the child,
+/// in either half of `Tree::unlink` (src/tree/release.rs).
 #[test]
 fn a_stale_detach_leaves_the_replacement() {
     fn take_and_leave(index: &Index, who: kvradix::WorkerId, base: u64, rounds: usize) {
