@@ -5,6 +5,7 @@
 //! other files import from here alone (a lint holds them to it), so the
 //! models run the production source.
 
+mod mutant;
 pub(crate) mod rank;
 
 #[cfg(not(kvradix_loom))]
@@ -13,8 +14,9 @@ mod real;
 pub(crate) use real::*;
 
 #[cfg(kvradix_loom)]
-mod model;
+pub(crate) mod model;
 #[cfg(kvradix_loom)]
 pub(crate) use model::*;
 
+pub(crate) use mutant::{Mutant, mutant};
 pub(crate) use std::sync::atomic::Ordering;

@@ -7,7 +7,7 @@
 /// A place in the lock order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub(crate) enum Rank {
+pub enum Rank {
     /// One worker's lane.
     Lane = 1,
     /// A shard of the map from workers to lanes.
@@ -30,9 +30,15 @@ pub(crate) enum Rank {
 
 /// Proof that a rank was entered; leaving is its drop.
 #[cfg(debug_assertions)]
-pub(crate) struct Held(Rank);
+pub struct Held(Rank);
 
-#[cfg(debug_assertions)]
+// The model checker's threads share one thread of the system.
+#[cfg(all(debug_assertions, kvradix_loom))]
+loom::thread_local! {
+    static HELD: std::cell::RefCell<Vec<Rank>> = std::cell::RefCell::new(Vec::new());
+}
+
+#[cfg(all(debug_assertions, not(kvradix_loom)))]
 thread_local! {
     static HELD: std::cell::RefCell<Vec<Rank>> = const { std::cell::RefCell::new(Vec::new()) };
 }
@@ -71,7 +77,7 @@ pub(crate) fn holds_none() -> bool {
 
 /// Nothing, where nothing is asserted.
 #[cfg(not(debug_assertions))]
-pub(crate) struct Held;
+pub struct Held;
 
 #[cfg(not(debug_assertions))]
 #[inline(always)]

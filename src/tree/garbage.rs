@@ -14,7 +14,9 @@ use super::node::Node;
 use super::slots::SlotPool;
 use super::view::ViewBox;
 use crate::sync::rank::{self, Rank};
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Guard, Mutex, Ordering, pin, yield_now};
+use crate::sync::{
+    Arc, AtomicBool, Counter, Guard, Mutant, Mutex, Ordering, mutant, pin, yield_now,
+};
 
 /// A value that readers may still see.
 pub(super) enum Retired {
@@ -43,7 +45,7 @@ impl Retired {
 }
 
 /// Values of a batch.
-const BATCH: usize = 128;
+const BATCH: usize = if cfg!(kvradix_loom) { 1 } else { 128 };
 /// Bytes at which a batch is sealed before it is full.
 const BATCH_BYTES: usize = 64 << 10;
 /// Bytes above which a writer reclaims before it goes on.
@@ -56,7 +58,7 @@ const PATIENCE: usize = 2_000;
 pub(super) struct Garbage {
     list: Mutex<List>,
     /// Bytes in the list.
-    bytes: AtomicUsize,
+    bytes: Counter,
     /// Where slots go back to.
     slots: Arc<SlotPool>,
 }
@@ -77,12 +79,12 @@ struct Batch {
 
 impl Garbage {
     pub(super) fn new(slots: Arc<SlotPool>) -> Self {
-        Self { list: Mutex::default(), bytes: AtomicUsize::new(0), slots }
+        Self { list: Mutex::default(), bytes: Counter::new(0), slots }
     }
 
     /// Bytes of values that wait.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed) as usize
     }
 
     /// Takes in what an event retired, all of it unlinked by now. Whether a
@@ -91,12 +93,15 @@ impl Garbage {
         if retired.is_empty() {
             return false;
         }
+        if mutant(Mutant::FreeAtOnce) {
+            retired.retain(|value| matches!(value, Retired::Slot(_)));
+        }
         let mut list = self.list.lock(Rank::Retired);
         let bytes: usize = retired.iter().map(Retired::bytes).sum();
         list.open.append(retired);
         list.open_bytes += bytes;
         // Relaxed: a figure; changed under the list's lock alone.
-        self.bytes.store(self.bytes() + bytes, Ordering::Relaxed);
+        self.bytes.store((self.bytes() + bytes) as u64, Ordering::Relaxed);
         if list.open.len() < BATCH && list.open_bytes < BATCH_BYTES {
             return false;
         }
@@ -118,14 +123,20 @@ impl Garbage {
                 return;
             }
             let Some(batch) = list.sealed.pop_front() else { return };
-            self.bytes.store(self.bytes() - batch.bytes, Ordering::Relaxed);
+            self.bytes.store((self.bytes() - batch.bytes) as u64, Ordering::Relaxed);
             drop(list);
             for value in batch.values {
                 if let Retired::Slot(slot) = value {
-                    self.slots.give_back(slot);
+                    self.give_back(slot);
                 }
             }
         }
+    }
+
+    /// Lets `slot` be given out again.
+    #[cold]
+    pub(super) fn give_back(&self, slot: u32) {
+        self.slots.give_back(slot);
     }
 
     /// Seals what is open and frees what can be freed now. The caller holds

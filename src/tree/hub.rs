@@ -19,7 +19,9 @@ use super::garbage::Retired;
 use super::node::Node;
 use crate::LocalHash;
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, AtomicPtr, AtomicUsize, Fold, Guard, Mutex, MutexGuard, Ordering};
+use crate::sync::{
+    Arc, AtomicPtr, AtomicUsize, Fold, Guard, Mutant, Mutex, MutexGuard, Ordering, mutant,
+};
 
 /// A sharded child table.
 pub(super) struct Hub {
@@ -276,7 +278,9 @@ fn put(slots: &Slots, tag: usize, child: NonNull<Node>) {
         if slot.child.load(Ordering::Relaxed).is_null() {
             slot.tag.store(tag, Ordering::Relaxed);
             // Release: pairs with the acquire of whoever follows the slot.
-            slot.child.store(child.as_ptr(), Ordering::Release);
+            let release =
+                if mutant(Mutant::HubPutRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+            slot.child.store(child.as_ptr(), release);
             return;
         }
     }
@@ -323,7 +327,11 @@ impl Locked<'_> {
         retired: &mut Vec<Retired>,
     ) -> Option<(Arc<Node>, bool)> {
         let slots = self.slots()?;
-        let held = |slot: &&Slot| ptr::eq(slot.child.load(Ordering::Relaxed), child);
+        let held = |slot: &&Slot| match mutant(Mutant::DetachByKey) {
+            true => child_in(slot)
+                .is_some_and(|is| (is.offset(), is.first()) == (child.offset(), child.first())),
+            false => ptr::eq(slot.child.load(Ordering::Relaxed), child),
+        };
         let slot = slots.probe(self.tag).find(held)?;
         // Release: a reader that sees the slot removed may rely on nothing;
         // one that saw the child before goes on under its pin.
@@ -356,7 +364,9 @@ impl Locked<'_> {
             Box::into_raw(next)
         };
         // Release: pairs with the acquire in `find`.
-        let before = self.shard.slots.swap(next, Ordering::AcqRel);
+        let order =
+            if mutant(Mutant::HubResizeRelaxed) { Ordering::Acquire } else { Ordering::AcqRel };
+        let before = self.shard.slots.swap(next, order);
         self.state.used = self.state.live;
         if !before.is_null() {
             // SAFETY: the array came from `Box::into_raw` above; the children

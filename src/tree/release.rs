@@ -17,7 +17,7 @@ use super::view::{Kid, View, owner_of};
 use super::{Holdings, Tree};
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, ReadGuard, Weak};
+use crate::sync::{Arc, Guard, Mutant, ReadGuard, Weak, mutant};
 
 /// The node that the last name led to, still locked: its neighbours often
 /// come next, and need no look at the lookup.
@@ -172,7 +172,7 @@ impl Tree {
     fn unname(&self, half: &mut Half, node: &Node, at: u32, scratch: &mut Scratch) {
         if half.flagged(at) {
             half.set_flag(at, false);
-        } else {
+        } else if !mutant(Mutant::EntryStays) {
             let removed = self.lookup.remove(half.columns.name(at), Place::new(node, at));
             debug_assert!(removed, "a held block's canonical name has an entry");
             scratch.delta.entries -= 1;
@@ -202,7 +202,9 @@ impl Tree {
             if let Some(hub) = half.hub() {
                 let mut shard = hub.lock(child.offset(), child.first());
                 let mut child_half = child.write(Rank::Child);
-                if child_half.detached || child.view(guard).len() > 0 {
+                if child_half.detached && !mutant(Mutant::DetachByKey)
+                    || child.view(guard).len() > 0 && !mutant(Mutant::DetachUncheckedInHub)
+                {
                     return false;
                 }
                 let Some((owner, left)) = shard.remove(child, &mut scratch.retired) else {
@@ -227,12 +229,18 @@ impl Tree {
             return self.unlink(scratch, parent, child, guard);
         }
         let mut child_half = child.write(Rank::Child);
-        if child_half.detached || child.view(guard).len() > 0 {
+        if child_half.detached && !mutant(Mutant::DetachByKey)
+            || child.view(guard).len() > 0 && !mutant(Mutant::DetachUnchecked)
+        {
             return false;
         }
         let mut edit = Edit::new(parent, half, scratch, guard);
         let Children::Few(few) = &mut edit.half.children else { return false };
-        let Some(at) = few.iter().position(|owner| std::ptr::eq(&**owner, child)) else {
+        let same = |owner: &Arc<Node>| match mutant(Mutant::DetachByKey) {
+            true => (owner.offset(), owner.first()) == (child.offset(), child.first()),
+            false => std::ptr::eq(&**owner, child),
+        };
+        let Some(at) = few.iter().position(same) else {
             return false;
         };
         let owner = few.remove(at);
@@ -240,10 +248,16 @@ impl Tree {
             edit.half.children = Children::None;
         }
         child_half.mark_detached();
-        drop(child_half);
+        if mutant(Mutant::MarkShownEarly) {
+            drop(child_half);
+            child_half = child.write(Rank::Child);
+        }
         edit.trim(KidChange::Removed(child), scratch);
         let empty = edit.len == 0 && !parent.is_root();
         drop(edit.publish(KidChange::Removed(child), scratch));
+        // Only now: who meets the mark finds the parent's view without the
+        // child, and need not spin until it is there.
+        drop(child_half);
         scratch.retired.push(Retired::Node(owner));
         scratch.delta.nodes -= 1;
         empty
@@ -295,7 +309,7 @@ impl Hint<'_> {
 impl Half {
     /// The node left the tree; its link up goes, so that it keeps nothing.
     fn mark_detached(&mut self) {
-        self.detached = true;
+        self.detached = !mutant(Mutant::NoMark);
         self.parent = Weak::new();
     }
 }

@@ -3,13 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::lane::{Lane, LaneState, Seen};
+use super::lane::{Handful, Lane, LaneState, Seen};
 use super::names::Found;
 use super::scratch::Delta;
 use super::{Holdings, NoParent, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Alarm, Arc, AtomicBool, Counter, Guard, Mutex, Ordering, SegQueue, ShardedMap, TaskPool, pin,
+    Alarm, Arc, AtomicBool, Counter, Guard, Mutant, Mutex, Ordering, SegQueue, ShardedMap,
+    TaskPool, mutant, pin,
 };
 use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
 
@@ -34,7 +35,7 @@ pub(crate) struct Threads {
     pub(crate) tasks: TaskPool,
 }
 
-/// Most names that a drain applies at a time.
+/// Names at which a drain applies what it has popped.
 const DRAIN_BATCH: usize = 512;
 /// Lanes that one task of the pool goes through.
 const LANES_PER_TASK: usize = 16;
@@ -117,13 +118,15 @@ impl Shared {
                 }
             };
             let mut state = lane.state.lock(Rank::Lane);
-            if state.closed {
+            if state.closed && !mutant(Mutant::StoreIntoClosed) {
                 continue;
             }
             if let Some(hash) = first_repeated(blocks, &mut state.seen) {
                 return repeated(hash);
             }
-            self.drain_locked(&lane, &mut state);
+            if !mutant(Mutant::StoreBeforeDrain) {
+                self.drain_locked(&lane, &mut state);
+            }
             let guard = pin();
             let stored = self.tree.store(&mut state.holdings, parent, blocks, &guard);
             let sealed = self.end_event(&lane, &mut state, &guard);
@@ -155,121 +158,141 @@ impl Shared {
     fn end_event(&self, lane: &Lane, state: &mut LaneState, guard: &Guard) -> bool {
         let holdings = &mut state.holdings;
         lane.figures.set(holdings.names.count, holdings.scratch.delta);
-        self.tree.hand_over(holdings, guard)
+        let sealed = self.tree.hand_over(holdings, guard);
+        state.slim();
+        sealed
     }
 
     /// Queues removals; see [`Index::remove`](crate::Index::remove).
-    pub(crate) fn remove(self: &Arc<Self>, worker: WorkerId, names: &[SequenceHash]) {
+    pub(crate) fn remove(this: &Arc<Self>, worker: WorkerId, names: &[SequenceHash]) {
         if names.is_empty() {
             return;
         }
-        let Some(lane) = self.registry.get(&worker) else {
-            self.count_unknown(names.len());
+        let Some(lane) = this.registry.get(&worker) else {
+            this.count_unknown(names.len());
             return;
         };
         // Raised before the names are there, so that it is never below them.
         let pending = lane.unapplied.fetch_add(names.len(), Ordering::Relaxed) + names.len();
-        for name in names {
-            lane.queue.push(*name);
+        for names in names.chunks(Handful::MOST) {
+            lane.queue.push(Handful::new(names));
         }
-        if self.pool.tasks.threads() == 0 {
-            self.drain(&lane);
+        if this.pool.tasks.threads() == 0 {
+            this.drain(&lane);
             return;
         }
         // AcqRel: pairs with the same swap in `tick` and in `remove_worker`.
         // Whichever comes second sees what the other did before: they our
         // names, or we that the lane is off the list, or closed.
         let listed = lane.listed.swap(true, Ordering::AcqRel);
-        if lane.closed.load(Ordering::Acquire) {
-            self.drain(&lane);
+        if lane.closed.load(Ordering::Acquire) && !mutant(Mutant::RemoveIntoClosed) {
+            this.drain(&lane);
             return;
         }
         if !listed {
-            self.dirty.push(lane.clone());
-            self.arm();
+            this.dirty.push(lane.clone());
+            Self::arm(this);
         }
-        if pending > self.config.max_pending {
-            self.drain(&lane);
-        } else if pending >= self.config.drain_threshold {
-            self.schedule(lane);
+        if pending > this.config.max_pending {
+            this.drain(&lane);
+        } else if pending >= this.config.drain_threshold {
+            Self::schedule(this, lane);
         }
     }
 
     /// Sends a task of the pool to the lane, unless one is on its way.
-    fn schedule(self: &Arc<Self>, lane: Arc<Lane>) {
+    fn schedule(this: &Arc<Self>, lane: Arc<Lane>) {
         // AcqRel: pairs with the swap below. If it comes first, a new task is
         // sent; else the task that is on its way sees our names.
         if lane.scheduled.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (shared, of_task) = (Arc::downgrade(self), lane.clone());
+        let (shared, of_task) = (Arc::downgrade(this), lane.clone());
         let task = move || {
-            of_task.scheduled.swap(false, Ordering::AcqRel);
+            let late = mutant(Mutant::ScheduledClearedLate);
+            if !late {
+                of_task.scheduled.swap(false, Ordering::AcqRel);
+            }
             if let Some(shared) = shared.upgrade() {
-                shared.drain_caught(&of_task);
+                Self::drain_caught(&shared, &of_task);
+            }
+            if late {
+                of_task.scheduled.swap(false, Ordering::AcqRel);
             }
         };
-        if !self.pool.tasks.spawn(task) {
+        if !this.pool.tasks.spawn(task) {
             lane.scheduled.swap(false, Ordering::AcqRel);
-            self.drain(&lane);
+            this.drain(&lane);
         }
     }
 
     /// A drain on a thread of ours, where a panic would end the process. What
     /// it has not applied stays in the lane, which is listed again.
-    fn drain_caught(self: &Arc<Self>, lane: &Arc<Lane>) {
-        let drained = catch_unwind(AssertUnwindSafe(|| self.drain(lane)));
+    fn drain_caught(this: &Arc<Self>, lane: &Arc<Lane>) {
+        let drained = catch_unwind(AssertUnwindSafe(|| this.drain(lane)));
         if drained.is_err() && !lane.listed.swap(true, Ordering::AcqRel) {
-            self.dirty.push(lane.clone());
-            self.arm();
+            this.dirty.push(lane.clone());
+            Self::arm(this);
         }
     }
 
     /// Has the alarm go off a delay from now, unless it will before.
-    fn arm(self: &Arc<Self>) {
+    fn arm(this: &Arc<Self>) {
         // AcqRel: pairs with the swap in `tick`. If it comes first, the alarm
         // is set anew; else the tick that is to come sees what was listed.
-        if self.armed.swap(true, Ordering::AcqRel) {
+        if this.armed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let shared = Arc::downgrade(self);
+        let shared = Arc::downgrade(this);
         let tick = move || {
             if let Some(shared) = shared.upgrade() {
-                shared.tick();
+                Self::tick(&shared);
             }
         };
-        if !self.pool.alarm.after(self.config.removal_delay, tick) {
-            self.tick();
+        if !this.pool.alarm.after(this.config.removal_delay, tick) {
+            Self::tick(this);
         }
     }
 
     /// The alarm's work: every lane that is listed goes to the pool.
-    fn tick(self: &Arc<Self>) {
-        self.armed.swap(false, Ordering::AcqRel);
+    fn tick(this: &Arc<Self>) {
+        let late = mutant(Mutant::ArmedClearedLate);
+        if !late {
+            this.armed.swap(false, Ordering::AcqRel);
+        }
         let mut lanes = Vec::new();
-        while let Some(lane) = self.dirty.pop() {
+        while let Some(lane) = this.dirty.pop() {
             lanes.push(lane);
         }
+        if late {
+            this.armed.swap(false, Ordering::AcqRel);
+        }
         for lanes in lanes.chunks(LANES_PER_TASK) {
-            let (shared, of_task) = (Arc::downgrade(self), lanes.to_vec());
+            let (shared, of_task) = (Arc::downgrade(this), lanes.to_vec());
             let task = move || {
                 if let Some(shared) = shared.upgrade() {
-                    shared.drain_listed(&of_task);
+                    Self::drain_listed(&shared, &of_task);
                 }
             };
-            if !self.pool.tasks.spawn(task) {
-                self.drain_listed(lanes);
+            if !this.pool.tasks.spawn(task) {
+                Self::drain_listed(this, lanes);
             }
         }
     }
 
-    fn drain_listed(self: &Arc<Self>, lanes: &[Arc<Lane>]) {
+    fn drain_listed(this: &Arc<Self>, lanes: &[Arc<Lane>]) {
         for lane in lanes {
             // AcqRel: pairs with the swap in `remove`: names that came before
             // are seen by the drain, later ones list the lane again.
-            lane.listed.swap(false, Ordering::AcqRel);
+            let late = mutant(Mutant::ListedClearedLate);
+            if !late {
+                lane.listed.swap(false, Ordering::AcqRel);
+            }
             if lane.is_dirty() {
-                self.drain_caught(lane);
+                Self::drain_caught(this, lane);
+            }
+            if late {
+                lane.listed.swap(false, Ordering::AcqRel);
             }
         }
     }
@@ -291,14 +314,18 @@ impl Shared {
         loop {
             // A batch that a panic has left comes first.
             while state.batch.len() < DRAIN_BATCH {
-                let Some(name) = lane.queue.pop() else { break };
-                state.batch.push(name);
+                let Some(handful) = lane.queue.pop() else { break };
+                state.batch.extend_from_slice(handful.names());
             }
             if state.batch.is_empty() {
                 return sealed;
             }
             let guard = pin();
             let count = state.batch.len();
+            let early = mutant(Mutant::AppliedCountedEarly);
+            if early {
+                lane.unapplied.fetch_sub(count, Ordering::Release);
+            }
             let unknown = if state.closed {
                 count
             } else {
@@ -309,7 +336,9 @@ impl Shared {
             sealed |= self.end_event(lane, state, &guard);
             // Release: pairs with the acquire of a flush that finds nothing
             // left to do.
-            lane.unapplied.fetch_sub(count, Ordering::Release);
+            if !early {
+                lane.unapplied.fetch_sub(count, Ordering::Release);
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use super::place::{MAX_RUN, Place};
 use super::view::{Kid, borrow_under_pin, owner_of};
 use super::{Holdings, NoParent};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, WriteGuard};
+use crate::sync::{Arc, Guard, Mutant, WriteGuard, mutant};
 use crate::{Block, SequenceHash};
 
 /// Below the first `at` blocks of `node`'s run.
@@ -68,6 +68,10 @@ impl Tree {
                 Cursor { node, at: place.at() + 1 }
             }
         };
+        if mutant(Mutant::MovedNamesFirst) {
+            let names: Vec<_> = blocks.iter().map(|block| block.sequence).collect();
+            self.remove(lane, &names, guard);
+        }
         let (mut above, mut rest, mut moves) = (cursor, blocks, Moves::default());
         while !rest.is_empty() {
             match self.step(lane, cursor, rest, &mut moves, guard) {
@@ -108,7 +112,7 @@ impl Tree {
         }
 
         let half = node.write(Rank::Parent);
-        if half.detached {
+        if half.detached && !mutant(Mutant::MarkIgnored) {
             return Step::Detached;
         }
         let mut edit = Edit::new(node, half, &mut lane.scratch, guard);
@@ -176,7 +180,9 @@ impl Tree {
                 if edit.half.columns.name(at) != name {
                     edit.half.columns.rename(at, name);
                 }
-                self.name_first(lane, edit.node, &mut edit.half, at, name, moves, guard);
+                if !mutant(Mutant::RetakeWithoutEntry) {
+                    self.name_first(lane, edit.node, &mut edit.half, at, name, moves, guard);
+                }
             } else if edit.half.canonical(at, name) {
                 if !(held && lane.names.knows_canonical(place)) {
                     moves.private.extend(lane.names.take_private(name));
@@ -360,13 +366,19 @@ impl Tree {
             return None;
         }
         let mut shard = hub.lock(at, rest[0].local);
-        if let Some(found) = shard.find(at, rest[0].local, guard) {
+        if let Some(found) = shard.find(at, rest[0].local, guard)
+            && !mutant(Mutant::HubInsertUnchecked)
+        {
             let next = Cursor { node: found, at: 0 };
             return Some(Step::On { count: 0, next, above: cursor });
         }
         let found = borrow_under_pin(&child, guard);
-        let locked = found.write(Rank::Child);
+        let mut locked = found.write(Rank::Child);
         shard.insert(child, &mut lane.scratch.retired);
+        if mutant(Mutant::LinkedUnlocked) {
+            drop(locked);
+            locked = found.write(Rank::Child);
+        }
         drop(shard);
         drop(half);
         let stored = self.settle_in(lane, found, locked, rest, moves, guard);
@@ -425,6 +437,9 @@ impl Tree {
 
     /// Retires a worker's slot.
     pub(super) fn retire_slot(&self, lane: &mut Holdings, slot: u32) {
+        if mutant(Mutant::SlotAtOnce) {
+            return self.garbage.give_back(slot);
+        }
         lane.scratch.retired.push(Retired::Slot(slot));
     }
 }

@@ -16,7 +16,7 @@ use super::columns::Window;
 use super::hub::Hub;
 use super::levels::Level;
 use super::node::Node;
-use crate::sync::{Arc, AtomicPtr, Guard, Ordering, Witness, arc_from_borrowed};
+use crate::sync::{Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant};
 use crate::{Block, LocalHash};
 
 /// A child as a view names it. It hangs below the run's first `offset`
@@ -228,7 +228,9 @@ impl Published {
     pub(super) fn load<'g>(&'g self, _: &'g Guard) -> &'g View {
         // Acquire: pairs with the release in `publish`; what the writer wrote
         // into the view, the columns and new children is there.
-        let view = self.0.load(Ordering::Acquire);
+        let acquire =
+            if mutant(Mutant::ViewLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+        let view = self.0.load(acquire);
         // SAFETY: published views are retired through the epoch, and the
         // guard was pinned before this load.
         let view = unsafe { &*view };
@@ -243,7 +245,12 @@ impl Published {
     pub(super) fn publish(&self, view: ViewBox) -> ViewBox {
         let next = ManuallyDrop::new(view).0.as_ptr();
         // Release: pairs with the acquire in `load`.
-        let before = self.0.swap(next, Ordering::AcqRel);
+        let order = match () {
+            () if mutant(Mutant::ViewPublishRelaxed) => Ordering::Acquire,
+            () if mutant(Mutant::Harmless) => Ordering::SeqCst,
+            () => Ordering::AcqRel,
+        };
+        let before = self.0.swap(next, order);
         // SAFETY: a published pointer is never null.
         ViewBox(unsafe { NonNull::new_unchecked(before) })
     }

@@ -10,7 +10,7 @@ use super::slots::SlotTable;
 use super::view::View;
 use crate::LocalHash;
 use crate::matches::Matches;
-use crate::sync::pin;
+use crate::sync::{Mutant, mutant, pin};
 
 /// A query's working memory, kept in its `Matches`.
 #[derive(Clone, Default, Debug)]
@@ -32,10 +32,11 @@ impl Tree {
         if query.is_empty() {
             return;
         }
+        let early = mutant(Mutant::TableBeforePin).then(|| self.roster.load());
         let guard = pin();
         // Taken under the pin: a slot this table names is not given to
         // another worker before the pin has ended.
-        let table = self.roster.load();
+        let table = early.unwrap_or_else(|| self.roster.load());
         let root = self.root.view(&guard);
         let Some(child) = root.child(0, query[0], &guard) else { return };
 

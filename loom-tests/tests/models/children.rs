@@ -1,0 +1,254 @@
+//! Writers against writers in one child: joins, detaches, replacements, and
+//! the lookup's entries that go with them.
+
+use kvradix::Index;
+use kvradix::model::Arc;
+use kvradix_loom_tests::{Model, saw, spawn};
+
+use crate::world::{A, B, C, K, depth, extend, remove, settle, settle_empty, shared, small, store};
+
+pub const MODELS: &[Model] = &[
+    Model::new("store_against_removal_that_empties_the_child", store_or_empty).bound(3),
+    Model::new("store_against_removal_that_empties_the_child_in_a_hub", store_or_empty_in_hub)
+        .bound(3),
+    Model::new("store_against_removal_and_reader", store_or_empty_read).bound(2),
+    Model::new("two_stores_of_one_new_child", same_child).bound(3),
+    Model::new("two_stores_of_one_new_child_in_a_hub", same_child_in_hub).bound(3),
+    Model::new("new_child_against_its_holder_by_another_name", joined_while_named).bound(3),
+    Model::new("late_detach_against_replacement", replacement).bound(2),
+    Model::new("late_detach_against_replacement_in_a_hub", replacement_in_hub).bound(2),
+    Model::new("late_detach_against_replacement_by_a_third", replacement_by_third).bound(2),
+    Model::new("climbing_detach_against_new_sibling", climb).bound(3).sees(&["1", "2"]),
+    Model::new("climbing_detach_against_sibling_and_reader", climb_read).bound(2),
+    Model::new("last_holder_leaves_while_another_takes", last_holder).bound(3),
+    Model::new("last_holder_leaves_while_two_take", last_holder_three).bound(2),
+    Model::new("same_name_at_two_places_while_one_goes", name_elsewhere).bound(3),
+];
+
+/// A thread of the model that works on the index.
+fn on(
+    index: &Arc<Index>,
+    f: impl FnOnce(&Index) + Send + 'static,
+) -> kvradix_loom_tests::Thread<()> {
+    let index = index.clone();
+    spawn(move || f(&index))
+}
+
+/// The store is never lost, and no empty node stays linked.
+fn store_or_empty() {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    store(&index, A, &[1, 3]);
+    let storing = on(&index, |index| store(index, B, &[1, 3]));
+    remove(&index, A, &[3]);
+    storing.join();
+    after_store_or_empty(&index);
+}
+
+fn after_store_or_empty(index: &Index) {
+    assert_eq!(depth(index, &[1, 3], B), 2, "a store was lost");
+    assert_eq!(depth(index, &[1, 3], A), 1);
+    settle(index);
+    assert_eq!(index.stats().nodes, 2);
+}
+
+fn store_or_empty_in_hub() {
+    let index = shared(small());
+    store(&index, A, &[3]);
+    let storing = on(&index, |index| store(index, B, &[3]));
+    remove(&index, A, &[3]);
+    storing.join();
+    assert_eq!(depth(&index, &[3], B), 1, "a store was lost");
+    settle(&index);
+    assert_eq!(index.stats().nodes, 1);
+    remove(&index, B, &[3]);
+    settle_empty(&index);
+}
+
+/// The same with a reader, who sees a stable holder whole.
+fn store_or_empty_read() {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    store(&index, A, &[1, 3]);
+    let storing = on(&index, |index| store(index, B, &[1, 3]));
+    let reading = on(&index, |index| {
+        assert_eq!(depth(index, &[1, 3], K), 1, "a stable holder is short");
+    });
+    remove(&index, A, &[3]);
+    storing.join();
+    reading.join();
+    after_store_or_empty(&index);
+}
+
+/// One node, both hold it, one entry a block.
+fn same_child() {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    let storing = on(&index, |index| store(index, B, &[1, 3]));
+    store(&index, A, &[1, 3]);
+    storing.join();
+    assert_eq!(depth(&index, &[1, 3], A), 2, "a store was lost");
+    assert_eq!(depth(&index, &[1, 3], B), 2, "a store was lost");
+    settle(&index);
+    let stats = index.stats();
+    assert_eq!((stats.nodes, stats.lookup_entries), (2, 3));
+}
+
+fn same_child_in_hub() {
+    let index = shared(small());
+    let storing = on(&index, |index| store(index, B, &[3]));
+    store(&index, A, &[3]);
+    storing.join();
+    assert_eq!(depth(&index, &[3], A), 1, "a store was lost");
+    assert_eq!(depth(&index, &[3], B), 1, "a store was lost");
+    settle(&index);
+    let stats = index.stats();
+    assert_eq!((stats.nodes, stats.lookup_entries), (1, 1));
+}
+
+/// Who joins a child that was just linked finds its blocks named.
+fn joined_while_named() {
+    let index = shared(small());
+    let storing = on(&index, |index| {
+        store(index, B, &[3]);
+        remove(index, B, &[3]);
+    });
+    store(&index, A, &[3]);
+    remove(&index, A, &[3]);
+    storing.join();
+    settle_empty(&index);
+}
+
+/// A detach that comes when another node has the child's key leaves it.
+fn replacement() {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    store(&index, A, &[1, 3]);
+    let storing = on(&index, |index| {
+        store(index, B, &[1, 3]);
+        remove(index, B, &[3]);
+        store(index, B, &[1, 3]);
+    });
+    remove(&index, A, &[3]);
+    storing.join();
+    after_store_or_empty(&index);
+}
+
+fn replacement_in_hub() {
+    let index = shared(small());
+    store(&index, A, &[3]);
+    let storing = on(&index, |index| {
+        store(index, B, &[3]);
+        remove(index, B, &[3]);
+        store(index, B, &[3]);
+    });
+    remove(&index, A, &[3]);
+    storing.join();
+    assert_eq!(depth(&index, &[3], B), 1, "a store was lost");
+    settle(&index);
+    assert_eq!((index.stats().nodes, index.stats().lookup_entries), (1, 1));
+}
+
+fn replacement_by_third() {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    store(&index, A, &[1, 3]);
+    store(&index, B, &[1, 3]);
+    let removing = on(&index, |index| remove(index, B, &[3]));
+    let storing = on(&index, |index| store(index, C, &[1, 3]));
+    remove(&index, A, &[3]);
+    removing.join();
+    storing.join();
+    assert_eq!(depth(&index, &[1, 3], C), 2, "a store was lost");
+    settle(&index);
+    assert_eq!(index.stats().nodes, 2);
+}
+
+/// One-block nodes 1 → 2; the last holder of both leaves while a sibling of
+/// 2 is stored.
+fn climb() {
+    let index = shared(small().run_blocks(1));
+    store(&index, A, &[1, 2]);
+    let storing = on(&index, |index| store(index, B, &[1, 3]));
+    remove(&index, A, &[1, 2]);
+    saw(depth(&index, &[1, 3], B).max(1));
+    storing.join();
+    assert_eq!(depth(&index, &[1, 3], B), 2, "a store was lost");
+    settle(&index);
+    assert_eq!(index.stats().nodes, 2);
+    remove(&index, B, &[1, 3]);
+    settle_empty(&index);
+}
+
+fn climb_read() {
+    let index = shared(small().run_blocks(1));
+    store(&index, A, &[1, 2]);
+    let storing = on(&index, |index| store(index, B, &[1, 3]));
+    let reading = on(&index, |index| {
+        let seen = depth(index, &[1, 2], A);
+        assert!(seen <= 2);
+    });
+    remove(&index, A, &[2, 1]);
+    storing.join();
+    reading.join();
+    assert_eq!(depth(&index, &[1, 3], B), 2, "a store was lost");
+    settle(&index);
+}
+
+/// Block 2 stays as an ancestor of 3; its entry is there exactly while
+/// somebody holds it.
+fn last_holder() {
+    let index = shared(small());
+    store(&index, K, &[1, 2, 3]);
+    store(&index, A, &[1, 2]);
+    remove(&index, K, &[2]);
+    let storing = on(&index, |index| store(index, B, &[1, 2]));
+    remove(&index, A, &[2]);
+    storing.join();
+    assert!(index.has(B, kvradix::SequenceHash(2)), "the entry is gone");
+    settle(&index);
+    assert_eq!(index.stats().lookup_entries, 3);
+    remove(&index, B, &[2]);
+    settle(&index);
+    assert_eq!(index.stats().lookup_entries, 2);
+}
+
+fn last_holder_three() {
+    let index = shared(small());
+    store(&index, K, &[1, 2, 3]);
+    store(&index, A, &[1, 2]);
+    remove(&index, K, &[2]);
+    let b = on(&index, |index| store(index, B, &[1, 2]));
+    let c = on(&index, |index| {
+        store(index, C, &[1, 2]);
+        remove(index, C, &[2]);
+    });
+    remove(&index, A, &[2]);
+    b.join();
+    c.join();
+    assert!(index.has(B, kvradix::SequenceHash(2)), "the entry is gone");
+    settle(&index);
+    assert_eq!(index.stats().lookup_entries, 3);
+}
+
+/// A's name 7 is another place's than B's: removing one entry leaves the
+/// other.
+fn name_elsewhere() {
+    let index = shared(small());
+    store(&index, K, &[1]);
+    index.store(A, None, &[crate::world::named(7, 5)]).expect("stored");
+    let storing = on(&index, |index| extend_named(index));
+    remove(&index, A, &[7]);
+    storing.join();
+    assert!(index.has(B, kvradix::SequenceHash(7)), "the name is gone");
+    assert_eq!(depth(&index, &[6], B), 1);
+    settle(&index);
+    remove(&index, B, &[7]);
+    assert_eq!(depth(&index, &[6], B), 0);
+    settle(&index);
+    extend(&index, K, 1, &[2]);
+}
+
+fn extend_named(index: &Index) {
+    index.store(B, None, &[crate::world::named(7, 6)]).expect("stored");
+}

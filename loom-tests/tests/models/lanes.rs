@@ -1,0 +1,227 @@
+//! Lanes: queued removals, drains, flushes, closing.
+
+use kvradix::Index;
+use kvradix::model::{Arc, ring, run_task};
+use kvradix_loom_tests::{Model, Thread, saw, spawn};
+
+use crate::world::{A, K, depth, remove, settle, settle_empty, shared, small, store};
+
+pub const MODELS: &[Model] = &[
+    Model::new("queued_removal_against_later_store", store_wins).bound(3),
+    Model::new("store_against_later_queued_removal", removal_wins).bound(3),
+    Model::new("queued_removal_against_store_and_flush", store_wins_three).bound(2),
+    Model::new("flush_against_drain_by_the_pool", flush).bound(3),
+    Model::new("two_flushes_and_a_drain", two_flushes).bound(2),
+    Model::new("removals_against_their_own_task", scheduled).bound(3),
+    Model::new("removals_against_the_alarm", alarm).bound(3),
+    Model::new("removals_against_the_alarm_and_its_task", alarm_task).bound(2),
+    Model::new("leaving_worker_against_its_store", closed_store)
+        .bound(3)
+        .sees(&["known", "unknown"]),
+    Model::new("leaving_worker_against_its_removal", closed_remove).bound(3).sees(&["1", "2"]),
+    Model::new("leaving_worker_against_store_and_flush", closed_three).bound(2),
+    Model::new("two_first_stores_of_one_worker", first_stores).bound(3),
+    Model::new("drop_of_the_index_against_queued_drain", dropped).bound(3),
+];
+
+fn on<R: Send + 'static>(
+    index: &Arc<Index>,
+    f: impl FnOnce(&Index) -> R + Send + 'static,
+) -> Thread<R> {
+    let index = index.clone();
+    spawn(move || f(&index))
+}
+
+/// One pool thread, run by the model; every removal is worth a task.
+fn pooled() -> Arc<Index> {
+    shared(small().drain_threads(1).drain_threshold(1))
+}
+
+/// One pool thread; removals wait for the alarm.
+fn delayed() -> Arc<Index> {
+    shared(small().drain_threads(1).drain_threshold(100))
+}
+
+/// Runs what tasks are left.
+fn rest() {
+    while run_task() {}
+}
+
+/// Lets the alarm go off for as long as somebody asked for it.
+fn ring_all() {
+    while ring() | run_task() {}
+}
+
+fn store_wins() {
+    let index = pooled();
+    store(&index, A, &[1]);
+    remove(&index, A, &[1]);
+    let pool = spawn(run_task);
+    store(&index, A, &[1]);
+    assert_eq!(depth(&index, &[1], A), 1, "a removal overtook a store");
+    pool.join();
+    rest();
+    assert_eq!(depth(&index, &[1], A), 1, "a removal overtook a store");
+    settle(&index);
+}
+
+fn removal_wins() {
+    let index = pooled();
+    let pool = spawn(run_task);
+    store(&index, A, &[1]);
+    remove(&index, A, &[1]);
+    pool.join();
+    rest();
+    assert_eq!(depth(&index, &[1], A), 0, "a removal was lost");
+    settle_empty(&index);
+}
+
+fn store_wins_three() {
+    let index = pooled();
+    store(&index, A, &[1]);
+    remove(&index, A, &[1]);
+    let pool = spawn(run_task);
+    let flusher = on(&index, |index| index.flush_worker(A));
+    store(&index, A, &[1]);
+    pool.join();
+    flusher.join();
+    rest();
+    assert_eq!(depth(&index, &[1], A), 1, "a removal overtook a store");
+    settle(&index);
+}
+
+/// After a flush nothing handed in before is invisible.
+fn flush() {
+    let index = pooled();
+    store(&index, K, &[1]);
+    store(&index, A, &[1, 2]);
+    let pool = spawn(run_task);
+    remove(&index, A, &[2]);
+    index.flush_worker(A);
+    assert_eq!(depth(&index, &[1, 2], A), 1, "invisible after a flush");
+    pool.join();
+    rest();
+    settle(&index);
+}
+
+fn two_flushes() {
+    let index = pooled();
+    store(&index, A, &[1, 2]);
+    let pool = spawn(run_task);
+    let flusher = on(&index, |index| index.flush_worker(A));
+    remove(&index, A, &[2]);
+    index.flush();
+    assert_eq!(depth(&index, &[1, 2], A), 1, "invisible after a flush");
+    pool.join();
+    flusher.join();
+    rest();
+    settle(&index);
+}
+
+/// No task that is on its way misses names for which none was sent.
+fn scheduled() {
+    let index = pooled();
+    store(&index, A, &[1, 2]);
+    let pool = spawn(run_task);
+    remove(&index, A, &[2]);
+    remove(&index, A, &[1]);
+    pool.join();
+    rest();
+    assert_eq!(index.stats().pending_removals, 0, "a wake-up was lost");
+    settle_empty(&index);
+}
+
+/// No alarm that is to go off misses a lane for which it was not set anew.
+fn alarm() {
+    let index = delayed();
+    store(&index, A, &[1]);
+    store(&index, K, &[2]);
+    remove(&index, A, &[1]);
+    let ringing = spawn(ring);
+    remove(&index, K, &[2]);
+    ringing.join();
+    ring_all();
+    assert_eq!(index.stats().pending_removals, 0, "a wake-up was lost");
+    settle_empty(&index);
+}
+
+fn alarm_task() {
+    let index = delayed();
+    store(&index, A, &[1, 2]);
+    remove(&index, A, &[2]);
+    let pool = spawn(|| {
+        ring();
+        run_task();
+    });
+    remove(&index, A, &[1]);
+    pool.join();
+    ring_all();
+    assert_eq!(index.stats().pending_removals, 0, "a wake-up was lost");
+    settle_empty(&index);
+}
+
+/// The store counts whole or not at all, in one lane.
+fn closed_store() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    let storing = on(&index, |index| store(index, A, &[2]));
+    index.remove_worker(A);
+    storing.join();
+    settle(&index);
+    if index.workers().is_empty() {
+        settle_empty(&index);
+        saw("unknown");
+    } else {
+        assert_eq!((depth(&index, &[1], A), depth(&index, &[2], A)), (0, 1));
+        assert_eq!(index.workers(), [A]);
+        saw("known");
+    }
+}
+
+/// A name that the worker never had is counted, whoever finds the lane
+/// closed.
+fn closed_remove() {
+    let index = delayed();
+    store(&index, A, &[1]);
+    let removing = on(&index, |index| remove(index, A, &[1, 7]));
+    index.remove_worker(A);
+    removing.join();
+    ring_all();
+    let unknown = index.stats().unknown_removals;
+    assert!(unknown > 0, "a removal was lost");
+    saw(unknown);
+    settle_empty(&index);
+}
+
+fn closed_three() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    let storing = on(&index, |index| store(index, A, &[2]));
+    let flusher = on(&index, |index| index.flush_worker(A));
+    index.remove_worker(A);
+    storing.join();
+    flusher.join();
+    settle(&index);
+    assert!(index.workers().len() <= 1);
+}
+
+/// One lane, one slot.
+fn first_stores() {
+    let index = shared(small());
+    let storing = on(&index, |index| store(index, A, &[2]));
+    store(&index, A, &[1]);
+    storing.join();
+    assert_eq!(index.workers(), [A]);
+    assert_eq!((depth(&index, &[1], A), depth(&index, &[2], A)), (1, 1));
+    settle(&index);
+}
+
+/// Whoever is the last frees the index.
+fn dropped() {
+    let index = pooled();
+    store(&index, A, &[1]);
+    remove(&index, A, &[1]);
+    let pool = spawn(run_task);
+    drop(index);
+    pool.join();
+}

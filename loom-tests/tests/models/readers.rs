@@ -1,0 +1,240 @@
+//! Readers against writers: windows, trims, holes, tables, moved names.
+
+use kvradix::model::Arc;
+use kvradix::{Index, LocalHash};
+use kvradix_loom_tests::{Model, Thread, saw, spawn};
+
+use crate::world::{A, B, C, K, depth, extend, named, remove, settle, shared, small, store};
+
+pub const MODELS: &[Model] = &[
+    Model::new("reader_against_append", append).sees(&["2", "3"]),
+    Model::new("reader_against_append_into_a_copy", append_copy).sees(&["1", "2"]),
+    Model::new("reader_against_trim_and_reappend", reappend).bound(3).sees(&["1", "2"]),
+    Model::new("reader_against_detach", detach).bound(3).sees(&["1", "2"]),
+    Model::new("reader_against_table_growth", growth).bound(3).sees(&["0", "1"]),
+    Model::new("reader_and_insert_against_table_growth", growth_insert).bound(2),
+    Model::new("reader_against_table_that_empties", shrink).bound(3).sees(&["0", "1"]),
+    Model::new("reader_against_view_children_that_become_a_table", becomes_hub).bound(3),
+    Model::new("reader_against_hole_opened_and_closed", hole).bound(3).sees(&["1", "3"]),
+    Model::new("hole_against_store_in_the_same_run", hole_store).bound(3),
+    Model::new("hole_against_store_and_reader", hole_store_read).bound(2),
+    Model::new("reader_against_moved_name", moved).bound(3).sees(&["0 1", "1 0", "1 1"]),
+    Model::new("reader_against_reused_slot", reused_slot).bound(3).sees(&["0", "1"]),
+    Model::new("export_against_store", export).bound(3),
+];
+
+/// A reader of the model.
+fn reads<R: Send + 'static>(
+    index: &Arc<Index>,
+    f: impl FnOnce(&Index) -> R + Send + 'static,
+) -> Thread<R> {
+    let index = index.clone();
+    spawn(move || f(&index))
+}
+
+/// The old window or the new one, and who holds the prefix all along is
+/// never short.
+fn append() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    // The first append copies the columns; the next finds room there.
+    extend(&index, A, 1, &[2]);
+    store(&index, K, &[1, 2]);
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 2, 3]));
+        assert_eq!(found.depth_of(K), 2, "a stable holder is short");
+        saw(found.depth_of(A));
+    });
+    extend(&index, A, 2, &[3]);
+    reader.join();
+    assert_eq!(depth(&index, &[1, 2, 3], A), 3);
+    settle(&index);
+}
+
+fn append_copy() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    let reader = reads(&index, |index| saw(depth(index, &[1, 2], A)));
+    extend(&index, A, 1, &[2]);
+    reader.join();
+    settle(&index);
+}
+
+/// No slot that an older view covers is written again.
+fn reappend() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    extend(&index, A, 1, &[2]);
+    let reader = reads(&index, |index| saw(depth(index, &[1, 2], A)));
+    remove(&index, A, &[2]);
+    extend(&index, A, 1, &[3]);
+    reader.join();
+    assert_eq!(depth(&index, &[1, 3], A), 2);
+    settle(&index);
+}
+
+/// A reader on its way into a child that is detached and freed.
+fn detach() {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    store(&index, A, &[1, 3]);
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 3]));
+        assert_eq!(found.depth_of(K), 1, "a stable holder is short");
+        saw(found.depth_of(A));
+    });
+    remove(&index, A, &[3]);
+    reader.join();
+    settle(&index);
+}
+
+/// The fourth child of a shard replaces its array of four.
+fn growth() {
+    let index = shared(small());
+    for block in 1..=3 {
+        store(&index, K, &[block]);
+    }
+    let reader = reads(&index, |index| {
+        assert_eq!(depth(index, &[2], K), 1, "a child was missed");
+        saw(depth(index, &[4], A));
+    });
+    store(&index, A, &[4]);
+    reader.join();
+    settle(&index);
+    assert_eq!(index.stats().nodes, 4);
+}
+
+fn growth_insert() {
+    let index = shared(small());
+    for block in 1..=3 {
+        store(&index, K, &[block]);
+    }
+    let storing = reads(&index, |index| store(index, B, &[5]));
+    let reader = reads(&index, |index| {
+        assert_eq!(depth(index, &[2], K), 1, "a child was missed");
+    });
+    store(&index, A, &[4]);
+    storing.join();
+    reader.join();
+    assert_eq!((depth(&index, &[4], A), depth(&index, &[5], B)), (1, 1));
+    settle(&index);
+    assert_eq!(index.stats().nodes, 5);
+}
+
+/// The last child of a shard takes the array with it.
+fn shrink() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    let reader = reads(&index, |index| saw(depth(index, &[1], A)));
+    remove(&index, A, &[1]);
+    store(&index, A, &[2]);
+    reader.join();
+    assert_eq!(depth(&index, &[2], A), 1);
+    settle(&index);
+}
+
+/// Two children in the view; the third makes a table of them.
+fn becomes_hub() {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    store(&index, K, &[1, 3]);
+    let reader = reads(&index, |index| {
+        assert_eq!(depth(index, &[1, 3], K), 2, "a child was missed");
+    });
+    store(&index, A, &[1, 4]);
+    store(&index, A, &[1, 5]);
+    reader.join();
+    assert_eq!((depth(&index, &[1, 4], A), depth(&index, &[1, 5], A)), (2, 2));
+    settle(&index);
+}
+
+/// Blocks behind the hole count again once it is closed.
+fn hole() {
+    let index = shared(small());
+    store(&index, A, &[1, 2, 3]);
+    let reader = reads(&index, |index| saw(depth(index, &[1, 2, 3], A)));
+    remove(&index, A, &[2]);
+    extend(&index, A, 1, &[2]);
+    reader.join();
+    assert_eq!(depth(&index, &[1, 2, 3], A), 3);
+    settle(&index);
+}
+
+fn hole_store() {
+    let index = shared(small());
+    store(&index, A, &[1, 2, 3]);
+    let storing = reads(&index, |index| store(index, B, &[1, 2]));
+    remove(&index, A, &[2]);
+    extend(&index, A, 1, &[2]);
+    storing.join();
+    assert_eq!(depth(&index, &[1, 2, 3], A), 3);
+    assert_eq!(depth(&index, &[1, 2, 3], B), 2);
+    settle(&index);
+    assert_eq!(index.stats().lookup_entries, 3);
+}
+
+fn hole_store_read() {
+    let index = shared(small());
+    store(&index, A, &[1, 2, 3]);
+    let storing = reads(&index, |index| store(index, B, &[1, 2]));
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 2, 3]));
+        assert!(matches!(found.depth_of(A), 1 | 3), "never so much");
+        assert!(found.depth_of(B) <= 2);
+    });
+    remove(&index, A, &[2]);
+    extend(&index, A, 1, &[2]);
+    storing.join();
+    reader.join();
+    settle(&index);
+}
+
+/// A walk over the old place and then the new one finds the block at one of
+/// them at least.
+fn moved() {
+    let index = shared(small());
+    index.store(A, None, &[named(7, 1)]).expect("stored");
+    let reader = reads(&index, |index| {
+        let (old, new) = (depth(index, &[1], A), depth(index, &[2], A));
+        assert!(old + new > 0, "held throughout, seen nowhere");
+        saw(format!("{old} {new}"));
+    });
+    index.store(A, None, &[named(7, 2)]).expect("stored");
+    reader.join();
+    assert_eq!((depth(&index, &[1], A), depth(&index, &[2], A)), (0, 1));
+    settle(&index);
+}
+
+/// Nobody is credited with the blocks of who has his slot now.
+fn reused_slot() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[2]));
+        assert_eq!(found.depth_of(A), 0, "credited with another's blocks");
+        saw(found.depth_of(C));
+    });
+    index.remove_worker(A);
+    store(&index, C, &[2]);
+    reader.join();
+    settle(&index);
+    assert_eq!(index.workers(), [C]);
+}
+
+/// A cut of one worker, whatever others do.
+fn export() {
+    let index = shared(small());
+    store(&index, A, &[1, 2]);
+    store(&index, K, &[1]);
+    let storing = reads(&index, |index| {
+        store(index, B, &[1, 3]);
+        remove(index, K, &[1]);
+    });
+    let events = index.export(A);
+    storing.join();
+    let copy = small().build();
+    assert!(copy.apply_all(&events).is_empty());
+    assert_eq!((copy.held(A), depth(&copy, &[1, 2], A)), (2, 2));
+    settle(&copy);
+    settle(&index);
+}

@@ -1,0 +1,69 @@
+//! The sharded map.
+
+use std::hash::{BuildHasher, Hash};
+use std::sync::PoisonError;
+
+use super::super::rank::{self, Rank};
+use super::hash::Fold;
+
+/// Stands for the map over `DashMap`: two shards, each a list behind a lock,
+/// in the order of arrival.
+pub struct ShardedMap<K, V> {
+    shards: Vec<loom::sync::Mutex<Vec<(K, V)>>>,
+    fold: Fold,
+    rank: Rank,
+}
+
+impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
+    pub fn new(shards: usize, rank: Rank) -> Self {
+        assert!(shards.is_power_of_two() && shards > 1);
+        let shards = (0..2).map(|_| loom::sync::Mutex::new(Vec::new())).collect();
+        Self { shards, fold: Fold::random(), rank }
+    }
+
+    fn with<R>(&self, key: &K, f: impl FnOnce(&mut Vec<(K, V)>) -> R) -> R {
+        let _held = rank::enter(self.rank);
+        let shard = (self.fold.hash_one(key) >> 7) as usize % self.shards.len();
+        f(&mut self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn get(&self, key: &K) -> Option<V> {
+        self.with(key, |shard| shard.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone()))
+    }
+
+    pub fn insert_absent(&self, key: K, value: V) -> Result<(), V> {
+        let mut value = Some(value);
+        match self.get_or_insert_with(key, || value.take()) {
+            Some(found) if value.is_some() => Err(found),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> Option<V>) -> Option<V> {
+        self.with(&key, |shard| {
+            if let Some((_, value)) = shard.iter().find(|(k, _)| *k == key) {
+                return Some(value.clone());
+            }
+            let value = make()?;
+            shard.push((key, value.clone()));
+            Some(value)
+        })
+    }
+
+    pub fn remove_if(&self, key: &K, doomed: impl FnOnce(&V) -> bool) -> bool {
+        let taken = self.with(key, |shard| {
+            let at = shard.iter().position(|(k, _)| k == key)?;
+            doomed(&shard[at].1).then(|| shard.remove(at))
+        });
+        taken.is_some()
+    }
+
+    pub fn for_each(&self, mut see: impl FnMut(&K, &V)) {
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (key, value) in shard.iter() {
+                see(key, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Negative controls: steps of the protocol that a model can be told to leave
+//! out, so that it shows that it would notice.
+
+/// A step to leave out or to weaken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutant {
+    /// A view is published by SeqCst, stronger than needed: harmless, every model must survive it.
+    Harmless,
+    /// A view is published without a release.
+    ViewPublishRelaxed,
+    /// A view is loaded without an acquire.
+    ViewLoadRelaxed,
+    /// What an event retired is freed without waiting for the pins.
+    FreeAtOnce,
+    /// After a trim, slots that older views cover are written again.
+    NoHighWaterMark,
+    /// A detach does not look again whether the child is empty.
+    DetachUnchecked,
+    /// The same in a hub.
+    DetachUncheckedInHub,
+    /// A detach takes out whatever is at the key, not this very node.
+    DetachByKey,
+    /// A detached node is not marked.
+    NoMark,
+    /// A store goes on in a node that is marked.
+    MarkIgnored,
+    /// The mark is shown before the parent's view is out.
+    MarkShownEarly,
+    /// The last holder leaves the entry in the lookup.
+    EntryStays,
+    /// An entry is removed also where it names another place.
+    AnyEntryGoes,
+    /// Who takes an ownerless block again makes no entry.
+    RetakeWithoutEntry,
+    /// A child is added to a hub without a look under the shard's lock.
+    HubInsertUnchecked,
+    /// A new child is let go of between its linking and its naming.
+    LinkedUnlocked,
+    /// A hub's slot shows its child without a release.
+    HubPutRelaxed,
+    /// A hub's new array is shown without a release.
+    HubResizeRelaxed,
+    /// A reader takes the workers' table before it pins.
+    TableBeforePin,
+    /// A leaver's slot is given out again without waiting for the pins.
+    SlotAtOnce,
+    /// A store does not apply the removals that were queued before it.
+    StoreBeforeDrain,
+    /// A removal is counted as applied before it is visible.
+    AppliedCountedEarly,
+    /// Moved names give up their old places before the new ones are there.
+    MovedNamesFirst,
+    /// A flush looks at the queue, not at what is unapplied.
+    FlushAsksTheQueue,
+    /// A task says that it is no longer on its way after its drain.
+    ScheduledClearedLate,
+    /// A task takes a lane off the list after its drain.
+    ListedClearedLate,
+    /// A tick says that the alarm is off after it emptied the list.
+    ArmedClearedLate,
+    /// A store goes on in a lane that was closed.
+    StoreIntoClosed,
+    /// A remover does not look whether the lane was closed.
+    RemoveIntoClosed,
+}
+
+/// Whether to leave the step out: never.
+#[cfg(not(kvradix_loom))]
+#[inline(always)]
+pub(crate) const fn mutant(_: Mutant) -> bool {
+    false
+}
+
+/// Whether to leave the step out: the environment variable `KVRADIX_MUTANT`
+/// names it. One build carries all mutants.
+#[cfg(kvradix_loom)]
+pub(crate) fn mutant(which: Mutant) -> bool {
+    use std::sync::OnceLock;
+    static CHOSEN: OnceLock<Option<String>> = OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| std::env::var("KVRADIX_MUTANT").ok());
+    chosen.as_deref().is_some_and(|chosen| chosen == format!("{which:?}"))
+}
