@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{chain, names, query, shared_chain, worker};
-use criterion::{BenchmarkId, Criterion, Throughput};
+use criterion::{BenchmarkId, Throughput};
 use kvradix::{Block, Index, LocalHash, Matches};
 
 /// Queries of each thread that count as one iteration.
