@@ -28,8 +28,8 @@ pub enum Mutant {
     MarkShownEarly,
     /// The last holder leaves the entry in the lookup.
     EntryStays,
-    /// An entry is removed also where it names another place.
-    AnyEntryGoes,
+    /// A block whose name is another place's entry is not flagged.
+    NoFlag,
     /// Who takes an ownerless block again makes no entry.
     RetakeWithoutEntry,
     /// A child is added to a hub without a look under the shard's lock.
