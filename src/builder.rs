@@ -7,6 +7,18 @@ use crate::sync::{Alarm, Arc, TaskPool};
 use crate::tree::{Config, Threads, TreeConfig};
 
 /// Settings of an [`Index`]; the defaults suit a router process.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use kvradix::Index;
+///
+/// let index = Index::builder()
+///     .drain_threads(2)
+///     .removal_delay(Duration::from_micros(200))
+///     .build();
+/// # drop(index);
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
@@ -23,6 +35,16 @@ pub struct Builder {
 ///
 /// The threads start with the first work and end with the last of the pool's
 /// clones and indexes.
+///
+/// # Examples
+/// One index per model, one pool for all:
+/// ```
+/// use kvradix::{Index, Pool};
+///
+/// let pool = Pool::new(2);
+/// let models = ["small", "large"].map(|name| (name, Index::builder().pool(&pool).build()));
+/// # drop(models);
+/// ```
 #[derive(Clone)]
 pub struct Pool {
     threads: Arc<Threads>,

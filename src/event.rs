@@ -4,6 +4,21 @@ use crate::{Block, SequenceHash, WorkerId};
 
 /// One cache event of one worker, as [`Index::apply`](crate::Index::apply)
 /// takes it. Events of one worker count in the order they are applied.
+///
+/// # Examples
+/// ```
+/// use kvradix::{Block, Event, Index, LocalHash, SequenceHash, WorkerId};
+///
+/// let worker = WorkerId::new(1, 0);
+/// let block = Block { sequence: SequenceHash(100), local: LocalHash(10) };
+/// let stored = Event::Stored { worker, parent: None, blocks: vec![block] };
+///
+/// let index = Index::new();
+/// index.apply(&stored)?;
+/// index.apply(&Event::Removed { worker, names: vec![block.sequence] })?;
+/// assert_eq!(index.held(worker), 0);
+/// # Ok::<(), kvradix::StoreError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Event {

@@ -55,6 +55,22 @@ impl Index {
     /// [`StoreError::RepeatedHash`] if the batch has a name twice or its own
     /// parent's, [`StoreError::ParentNotFound`] if the worker does not have
     /// `parent` now. Nothing of a refused batch is stored.
+    ///
+    /// # Examples
+    /// ```
+    /// # use kvradix::{Block, Index, LocalHash, SequenceHash, StoreError, WorkerId};
+    /// let (index, worker) = (Index::new(), WorkerId::new(1, 0));
+    /// let block = |name, content| Block { sequence: SequenceHash(name), local: LocalHash(content) };
+    ///
+    /// index.store(worker, None, &[block(100, 10), block(101, 11)])?;
+    /// index.store(worker, Some(SequenceHash(101)), &[block(102, 12)])?;
+    /// assert_eq!(index.held(worker), 3);
+    ///
+    /// let parent = SequenceHash(999);
+    /// let refused = index.store(worker, Some(parent), &[block(103, 13)]);
+    /// assert_eq!(refused, Err(StoreError::ParentNotFound { worker, parent }));
+    /// # Ok::<(), StoreError>(())
+    /// ```
     pub fn store(
         &self,
         worker: WorkerId,
@@ -72,6 +88,23 @@ impl Index {
     /// event of this worker, or the [`removal_delay`](Builder::removal_delay)
     /// after this call, whichever comes first. With zero drain threads it is
     /// visible when the call returns.
+    ///
+    /// # Examples
+    /// ```
+    /// # use kvradix::{Block, Index, LocalHash, SequenceHash, StoreError, WorkerId};
+    /// # let (index, worker) = (Index::new(), WorkerId::new(1, 0));
+    /// # let block = |name, content| Block { sequence: SequenceHash(name), local: LocalHash(content) };
+    /// let prompt = LocalHash::from_slice(&[10, 11, 12]);
+    /// index.store(worker, None, &[block(100, 10), block(101, 11), block(102, 12)])?;
+    ///
+    /// // The middle goes; the block below it counts again once it is back.
+    /// index.remove(worker, &[SequenceHash(101)]);
+    /// index.flush();
+    /// assert_eq!(index.matches(prompt).depth_of(worker), 1);
+    /// index.store(worker, Some(SequenceHash(100)), &[block(101, 11)])?;
+    /// assert_eq!(index.matches(prompt).depth_of(worker), 3);
+    /// # Ok::<(), StoreError>(())
+    /// ```
     pub fn remove(&self, worker: WorkerId, names: &[SequenceHash]) {
         Shared::remove(self.shared(), worker, names);
     }
@@ -112,6 +145,16 @@ impl Index {
     /// Does what the events say, one after the other. A refused one does not
     /// stop those after it; the result names the refused ones, so an empty
     /// one is good news.
+    ///
+    /// # Examples
+    /// ```
+    /// # use kvradix::{Event, Index, SequenceHash, WorkerId};
+    /// let index = Index::new();
+    /// let worker = WorkerId::new(1, 0);
+    /// let late = Event::Removed { worker, names: vec![SequenceHash(7)] };
+    /// let refused = index.apply_all([&late, &Event::Cleared { worker }]);
+    /// assert!(refused.is_empty());
+    /// ```
     pub fn apply_all<'a>(&self, events: impl IntoIterator<Item = &'a Event>) -> Vec<Refused> {
         let mut refused = Vec::new();
         for (index, event) in events.into_iter().enumerate() {
@@ -124,6 +167,21 @@ impl Index {
 
     /// For each worker the largest n > 0 such that it holds every prefix of
     /// the query of length 1 to n.
+    ///
+    /// # Examples
+    /// ```
+    /// # use kvradix::{Block, Index, LocalHash, SequenceHash, StoreError, WorkerId};
+    /// let index = Index::new();
+    /// let block = |name, content| Block { sequence: SequenceHash(name), local: LocalHash(content) };
+    /// index.store(WorkerId::new(1, 0), None, &[block(100, 10)])?;
+    /// // Another worker, with a name of its own for the same content.
+    /// index.store(WorkerId::new(2, 0), None, &[block(200, 10), block(201, 11)])?;
+    ///
+    /// let matches = index.matches(LocalHash::from_slice(&[10, 11, 12]));
+    /// let found: Vec<_> = matches.iter().map(|found| (found.worker.id, found.depth)).collect();
+    /// assert_eq!(found, [(2, 2), (1, 1)]);
+    /// # Ok::<(), StoreError>(())
+    /// ```
     pub fn matches(&self, query: &[LocalHash]) -> Matches {
         let mut matches = Matches::new();
         self.matches_into(query, &mut matches);
@@ -136,6 +194,17 @@ impl Index {
     /// Takes no lock, of any kind, and writes no memory that other threads
     /// read but its pin and the debt slot of the workers' table. O(depth of
     /// the match + workers found), whatever the size of the tree and fleet.
+    ///
+    /// # Examples
+    /// ```
+    /// # use kvradix::{Index, LocalHash, Matches};
+    /// # let index = Index::new();
+    /// let mut matches = Matches::new();
+    /// for prompt in [[10, 11], [10, 12]] {
+    ///     index.matches_into(LocalHash::from_slice(&prompt), &mut matches);
+    ///     assert!(matches.is_empty(), "nobody has stored anything");
+    /// }
+    /// ```
     pub fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
         self.shared().matches_into(query, matches);
     }
@@ -152,6 +221,18 @@ impl Index {
     }
 
     /// What the index keeps. O(known workers).
+    ///
+    /// # Examples
+    /// ```
+    /// # use kvradix::{Block, Index, LocalHash, SequenceHash, StoreError, WorkerId};
+    /// # let (index, worker) = (Index::new(), WorkerId::new(1, 0));
+    /// let block = Block { sequence: SequenceHash(100), local: LocalHash(10) };
+    /// index.store(worker, None, &[block])?;
+    /// assert_eq!(index.stats().tree_blocks, 1);
+    /// index.remove_worker(worker);
+    /// assert_eq!(index.stats().tree_blocks, 0);
+    /// # Ok::<(), StoreError>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         self.shared().stats()
     }
@@ -180,6 +261,20 @@ impl Index {
     /// of others go on. Where a deeper block is held behind a hole, the hole
     /// is stored under a name that the last event removes again. O(what the
     /// worker holds and its ancestors).
+    ///
+    /// # Examples
+    /// ```
+    /// # use kvradix::{Block, Index, LocalHash, SequenceHash, StoreError, WorkerId};
+    /// # let (index, worker) = (Index::new(), WorkerId::new(1, 0));
+    /// # let block = |name, content| Block { sequence: SequenceHash(name), local: LocalHash(content) };
+    /// index.store(worker, None, &[block(100, 10), block(101, 11)])?;
+    ///
+    /// let copy = Index::new();
+    /// assert!(copy.apply_all(&index.export(worker)).is_empty());
+    /// let prompt = LocalHash::from_slice(&[10, 11]);
+    /// assert_eq!(copy.matches(prompt).depth_of(worker), 2);
+    /// # Ok::<(), StoreError>(())
+    /// ```
     pub fn export(&self, worker: WorkerId) -> Vec<Event> {
         self.shared().export(worker)
     }

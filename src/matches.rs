@@ -19,6 +19,20 @@ pub struct Match {
 /// [`Index::matches_into`](crate::Index::matches_into) again and again: once
 /// its buffers are warm a query allocates nothing. It is a plain value that
 /// keeps no part of the index alive, however long it is held.
+///
+/// # Examples
+/// A router that weighs depth against load:
+/// ```
+/// # use kvradix::{Block, Index, LocalHash, Matches, SequenceHash, StoreError, WorkerId};
+/// # let index = Index::new();
+/// # let block = Block { sequence: SequenceHash(100), local: LocalHash(10) };
+/// # index.store(WorkerId::new(1, 0), None, &[block])?;
+/// # let load = |_: WorkerId| 0;
+/// let matches = index.matches(LocalHash::from_slice(&[10, 11]));
+/// let chosen = matches.iter().max_by_key(|found| i64::from(found.depth) - load(found.worker));
+/// assert_eq!(chosen.map(|found| found.worker.id), Some(1));
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Clone, Default, Debug)]
 pub struct Matches {
     /// What was found, from the shallowest up: the order of the walk.

@@ -167,6 +167,30 @@ fn one_worker_alone_leaves_a_name_twice_in_a_run() {
     });
 }
 
+/// While a batch is on its way, a private name that it moves is out of the
+/// private map and not yet given up at its old place: the place is still held
+/// by it alone, and taking it by its canonical name is one name more.
+#[test]
+fn a_private_name_moves_away_from_a_place_that_the_same_batch_takes_by_another() {
+    under_every_setup(|index| {
+        // B makes two nodes, 1 2 and below it 3 (9 branches off first).
+        index.store(B, None, &blocks([(1, 1), (2, 2), (9, 9)])).unwrap();
+        index.store(B, below(2), &blocks([(3, 3)])).unwrap();
+        // A holds the third block by the first one's name, then moves the
+        // name back and takes the third block by its own.
+        index.store(A, None, &blocks([(1, 1), (2, 2)])).unwrap();
+        index.store(A, below(2), &blocks([(1, 3)])).unwrap();
+        assert_eq!((depth(index, A, &[1, 2, 3]), index.held(A)), (0, 2));
+        index.store(A, None, &blocks([(1, 1), (2, 2), (3, 3)])).unwrap();
+        assert_eq!((depth(index, A, &[1, 2, 3]), index.held(A)), (3, 3));
+        index.remove(A, &names([1, 2, 3]));
+        assert_eq!(depth(index, B, &[1, 2, 3]), 3);
+        assert_eq!((index.held(A), index.stats().unknown_removals), (0, 0));
+        index.remove_worker(B);
+        assert_empty(index);
+    });
+}
+
 #[test]
 fn an_ancestor_that_was_only_passed_through_is_found_again_when_it_is_taken() {
     under_every_setup(|index| {

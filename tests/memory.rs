@@ -56,8 +56,9 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// What the test runner, the pool's queues and the collector may keep for
-/// themselves from one moment to the other.
-const SLACK: isize = 16 << 10;
+/// themselves from one moment to the other: the collector gathers in bags of
+/// some 2 KiB, per thread and on their way. A few bytes lost a cycle are more.
+const SLACK: isize = 64 << 10;
 
 /// The count is of the process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {

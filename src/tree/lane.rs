@@ -20,7 +20,7 @@ pub(super) type Seen = HashSet<SequenceHash, Fold>;
 pub(super) struct Lane {
     pub(super) worker: WorkerId,
     /// Removed names, in order.
-    pub(super) queue: SegQueue<SequenceHash>,
+    pub(super) queue: SegQueue<Handful>,
     /// Names handed in and not yet applied: raised before a name is queued,
     /// lowered after its removal is published.
     pub(super) unapplied: AtomicUsize,
@@ -32,6 +32,27 @@ pub(super) struct Lane {
     pub(super) closed: AtomicBool,
     pub(super) state: Mutex<LaneState>,
     pub(super) figures: Figures,
+}
+
+/// A few names, so that the queue's work is not done for each.
+pub(super) struct Handful {
+    count: usize,
+    names: [SequenceHash; Handful::MOST],
+}
+
+impl Handful {
+    pub(super) const MOST: usize = 7;
+
+    /// `names`, at most `MOST`.
+    pub(super) fn new(names: &[SequenceHash]) -> Self {
+        let mut handful = Self { count: names.len(), names: Default::default() };
+        handful.names[..names.len()].copy_from_slice(names);
+        handful
+    }
+
+    pub(super) fn names(&self) -> &[SequenceHash] {
+        &self.names[..self.count]
+    }
 }
 
 /// What the lane's lock guards.
@@ -83,6 +104,29 @@ impl Lane {
         }
         self.unapplied.load(Ordering::Acquire) > 0
     }
+}
+
+impl LaneState {
+    /// Gives back what a large event made the buffers grow to: a fleet has
+    /// many lanes, and few of them are at work.
+    pub(super) fn slim(&mut self) {
+        self.holdings.scratch.slim();
+        if self.batch.is_empty() {
+            slim(&mut self.batch);
+        }
+        if self.seen.capacity() > 4 * KEPT {
+            self.seen = HashSet::with_hasher(*self.seen.hasher());
+        }
+    }
+}
+
+/// Elements for which an idle buffer keeps room.
+const KEPT: usize = 64;
+
+/// Empties a buffer, keeping at most so much.
+pub(super) fn slim<T>(buffer: &mut Vec<T>) {
+    buffer.clear();
+    buffer.shrink_to(KEPT);
 }
 
 impl Figures {

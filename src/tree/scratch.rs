@@ -1,6 +1,7 @@
 //! What a writer keeps from event to event, so that it need not allocate.
 
 use super::garbage::Retired;
+use super::lane::slim;
 use super::levels::Level;
 use super::place::Place;
 
@@ -17,6 +18,17 @@ pub(super) struct Scratch {
     pub(super) positions: Vec<u32>,
     /// How the lane's events have changed the tree's counts.
     pub(super) delta: Delta,
+}
+
+impl Scratch {
+    /// Keeps small buffers only; what is retired was handed over.
+    pub(super) fn slim(&mut self) {
+        debug_assert!(self.retired.is_empty());
+        slim(&mut self.retired);
+        slim(&mut self.levels);
+        slim(&mut self.found);
+        slim(&mut self.positions);
+    }
 }
 
 /// Signed shares of the tree's counts; over all lanes they add up.

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::lane::{Lane, LaneState, Seen};
+use super::lane::{Handful, Lane, LaneState, Seen};
 use super::names::Found;
 use super::scratch::Delta;
 use super::{Holdings, NoParent, Tree, TreeConfig};
@@ -35,7 +35,7 @@ pub(crate) struct Threads {
     pub(crate) tasks: TaskPool,
 }
 
-/// Most names that a drain applies at a time.
+/// Names at which a drain applies what it has popped.
 const DRAIN_BATCH: usize = 512;
 /// Lanes that one task of the pool goes through.
 const LANES_PER_TASK: usize = 16;
@@ -158,7 +158,9 @@ impl Shared {
     fn end_event(&self, lane: &Lane, state: &mut LaneState, guard: &Guard) -> bool {
         let holdings = &mut state.holdings;
         lane.figures.set(holdings.names.count, holdings.scratch.delta);
-        self.tree.hand_over(holdings, guard)
+        let sealed = self.tree.hand_over(holdings, guard);
+        state.slim();
+        sealed
     }
 
     /// Queues removals; see [`Index::remove`](crate::Index::remove).
@@ -172,8 +174,8 @@ impl Shared {
         };
         // Raised before the names are there, so that it is never below them.
         let pending = lane.unapplied.fetch_add(names.len(), Ordering::Relaxed) + names.len();
-        for name in names {
-            lane.queue.push(*name);
+        for names in names.chunks(Handful::MOST) {
+            lane.queue.push(Handful::new(names));
         }
         if this.pool.tasks.threads() == 0 {
             this.drain(&lane);
@@ -312,8 +314,8 @@ impl Shared {
         loop {
             // A batch that a panic has left comes first.
             while state.batch.len() < DRAIN_BATCH {
-                let Some(name) = lane.queue.pop() else { break };
-                state.batch.push(name);
+                let Some(handful) = lane.queue.pop() else { break };
+                state.batch.extend_from_slice(handful.names());
             }
             if state.batch.is_empty() {
                 return sealed;

@@ -18,7 +18,7 @@ const SUFFIX_BLOCKS: u64 = 8;
 /// Cycles before the first measurement.
 const WARM_UP_CYCLES: u64 = 5_000;
 /// Cycles between two looks at the progress bar.
-const STRIDE: u64 = 10_000;
+const STRIDE: u64 = 500;
 
 const WORKER: WorkerId = WorkerId::new(0, 0);
 
@@ -33,14 +33,16 @@ pub fn run(args: &ChurnArgs) -> Result<()> {
     index.store(WORKER, None, &prompt).context("storing the prompt")?;
     let mut churn = Churn { index: &index, unused: PROMPT_BLOCKS };
 
-    churn.run(WARM_UP_CYCLES, &ProgressBar::hidden())?;
+    // The bar is warmed up as well: its code, too, is resident once it ran.
+    let bar = progress::bar(args.cycles, "cycles");
+    churn.run(WARM_UP_CYCLES, &bar)?;
     index.flush();
     let stats_before = index.stats();
     // Once unread, so that what reading takes is there already.
     memory::resident();
     let before = memory::resident();
 
-    let bar = progress::bar(args.cycles, "cycles");
+    bar.reset();
     let took = churn.run(args.cycles, &bar)?;
     index.flush();
     let after = memory::resident();

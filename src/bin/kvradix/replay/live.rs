@@ -39,17 +39,14 @@ pub fn play(
             (0..args.appliers).map(|_| bounded(args.queue as usize)).unzip();
         let (stop, stopped) = bounded::<()>(0);
 
-        let seen = receivers.clone();
-        let watch = move || {
-            let queued = || seen.iter().map(Receiver::len).sum();
-            monitor.watch(&stopped, index, queued, bar, args.plot.is_some())
-        };
+        let watch = move || monitor.watch(&stopped, index, bar, args.plot.is_some());
         let watcher = spawn(scope, "watcher".to_owned(), watch)?;
 
         let started = Instant::now();
         let mut appliers = Vec::new();
         for (at, events) in receivers.into_iter().enumerate() {
-            appliers.push(spawn(scope, format!("applier {at}"), move || apply(index, &events))?);
+            let run = move || apply(index, monitor, &events);
+            appliers.push(spawn(scope, format!("applier {at}"), run)?);
         }
         let mut routers = Vec::new();
         for at in 0..args.routers.into() {
@@ -93,6 +90,7 @@ fn route(
         let mut emit = |event: Event| {
             // One worker, one queue: its events stay in order.
             let queue = event.worker().id as usize % queues.len();
+            monitor.queued();
             lost |= queues[queue].send(event).is_err();
         };
         tally = tally + fleet.dispatch(&request, &matches, &mut decision, &mut emit);
@@ -105,12 +103,13 @@ fn route(
 }
 
 /// An applier thread: applies its queue's events until no router is left.
-fn apply(index: &Index, events: &Receiver<Event>) -> Result<()> {
+fn apply(index: &Index, monitor: &Monitor, events: &Receiver<Event>) -> Result<()> {
     let mut batch = Vec::with_capacity(BATCH);
     while let Ok(first) = events.recv() {
         batch.clear();
         batch.push(first);
         batch.extend(events.try_iter().take(BATCH - 1));
+        monitor.unqueued(batch.len());
         if let Some(refused) = index.apply_all(&batch).first() {
             bail!("the index refused an event of an engine: {}", refused.error);
         }

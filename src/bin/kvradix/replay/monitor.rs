@@ -29,6 +29,10 @@ pub struct Monitor {
     query_ns: Vec<Mutex<Histogram<u64>>>,
     /// Requests served.
     served: AtomicU64,
+    /// Events that wait between engines and appliers. Counted here because
+    /// asking the queues takes an end of each, and they close, when a thread
+    /// fails, by losing all of an end.
+    queued: AtomicU64,
 }
 
 /// What the watcher saw.
@@ -62,7 +66,11 @@ pub struct Sample {
 impl Monitor {
     pub fn new(routers: usize) -> Result<Self> {
         let query_ns = (0..routers).map(|_| Ok(Mutex::new(histogram()?)));
-        Ok(Self { query_ns: query_ns.collect::<Result<_>>()?, served: AtomicU64::new(0) })
+        Ok(Self {
+            query_ns: query_ns.collect::<Result<_>>()?,
+            served: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+        })
     }
 
     /// Looks `query` up as a router does, and writes down how long the answer
@@ -83,13 +91,21 @@ impl Monitor {
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Watches until `stop` is closed. `queued` tells how many events wait
-    /// between engines and appliers.
+    /// An event is about to be queued.
+    pub fn queued(&self) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many events have been taken from a queue.
+    pub fn unqueued(&self, events: usize) {
+        self.queued.fetch_sub(events as u64, Ordering::Relaxed);
+    }
+
+    /// Watches until `stop` is closed.
     pub fn watch(
         &self,
         stop: &Receiver<()>,
         index: &Index,
-        queued: impl Fn() -> usize,
         bar: &ProgressBar,
         plotted: bool,
     ) -> Result<Watched> {
@@ -99,7 +115,7 @@ impl Monitor {
         let (mut depths, mut looks) = (0, 0);
         for tick in 1_u32.. {
             let stopped = stop.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout);
-            let depth = queued() as u64 + index.stats().pending_removals;
+            let depth = self.queued.load(Ordering::Relaxed) + index.stats().pending_removals;
             watched.queue.max = watched.queue.max.max(depth);
             depths += depth;
             looks += 1;

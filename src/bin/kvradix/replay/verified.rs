@@ -42,7 +42,7 @@ pub fn play(
     let bar = &progress::bar(workload.total(), "requests");
     let played = thread::scope(|scope| {
         let (stop, stopped) = bounded::<()>(0);
-        let watch = move || monitor.watch(&stopped, index, || 0, bar, args.plot.is_some());
+        let watch = move || monitor.watch(&stopped, index, bar, args.plot.is_some());
         let watcher = spawn(scope, "watcher".to_owned(), watch)?;
         let started = Instant::now();
         let tally = play_rounds(args, workload, fleet, index, monitor)?;
