@@ -10,6 +10,8 @@ pub enum Mutant {
     ViewPublishRelaxed,
     /// A view is loaded without an acquire.
     ViewLoadRelaxed,
+    /// Nobody pins.
+    NoPin,
     /// What an event retired is freed without waiting for the pins.
     FreeAtOnce,
     /// After a trim, slots that older views cover are written again.

@@ -12,6 +12,23 @@ const fn kills(
     Negative { mutant, step, model, message: Some(message) }
 }
 
+#[cfg(kvradix_loom_epoch)]
+pub const MUTANTS: &[Negative] = &[
+    kills(
+        "NoPin",
+        "a walk is pinned, with the real collector",
+        "real_epoch_reader_against_detach_and_flush",
+        "touched after it was freed",
+    ),
+    kills(
+        "FreeAtOnce",
+        "what an event retired waits for the pins, with the real collector",
+        "real_epoch_reader_against_retired_view",
+        "touched after it was freed",
+    ),
+];
+
+#[cfg(not(kvradix_loom_epoch))]
 pub const MUTANTS: &[Negative] = &[
     kills(
         "ViewPublishRelaxed",
@@ -31,6 +48,7 @@ pub const MUTANTS: &[Negative] = &[
         "reader_against_detach",
         "touched after it was freed",
     ),
+    kills("NoPin", "a walk is pinned", "reader_against_detach", "touched after it was freed"),
     kills(
         "NoHighWaterMark",
         "a slot that an older view covers is not written again",
