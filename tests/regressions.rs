@@ -1,9 +1,6 @@
 //! The fault this index starts from: branches that nobody holds any more
 //! stayed in the tree. One test for each of the three rules that mend it.
 
-// The tests are not run by the model checker: what `src/` may not use is fine here.
-#![allow(clippy::disallowed_types)]
-
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
