@@ -9,7 +9,6 @@
 //! The rate is that of all threads together.
 
 // Barriers and flags for the threads here, outside of the library.
-#![allow(clippy::disallowed_types)]
 
 mod common;
 

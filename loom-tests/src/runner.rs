@@ -122,11 +122,7 @@ fn run_here(model: &Model) {
     }));
     let mut builder = loom::model::Builder::new();
     builder.max_branches = BRANCHES;
-    if let Ok(bound) = env::var("KVRADIX_BOUND") {
-        builder.preemption_bound = bound.parse().ok();
-    } else {
-        builder.preemption_bound = model.bound;
-    }
+    builder.preemption_bound = bound_of(model);
     let most = if env::var_os("KVRADIX_BOUND").is_some() { u64::MAX } else { model.most };
     let body = model.body;
     let start = Instant::now();
@@ -152,6 +148,11 @@ fn run_here(model: &Model) {
         model.sees
     );
     println!("{iterations} {:.2}", start.elapsed().as_secs_f64());
+}
+
+/// The model's bound, unless `KVRADIX_BOUND` says another, or `any`.
+fn bound_of(model: &Model) -> Option<usize> {
+    env::var("KVRADIX_BOUND").map_or(model.bound, |bound| bound.parse().ok())
 }
 
 /// What became of a model's process.
@@ -247,7 +248,7 @@ fn run_models(models: &'static [Model], wanted: &dyn Fn(&str) -> bool) -> bool {
         |model| Running::start(model.name, None),
         |model, ended| {
             ran += 1;
-            let bound = model.bound.map_or("any".into(), |bound| bound.to_string());
+            let bound = bound_of(model).map_or("any".into(), |bound| bound.to_string());
             let name = model.name;
             match (ended, model.fails) {
                 (Ended::Passed { iterations, seconds }, None) => {

@@ -10,6 +10,9 @@ pub enum Mutant {
     ViewPublishRelaxed,
     /// A view is loaded without an acquire.
     ViewLoadRelaxed,
+    /// Nobody pins; asked for in the stand-ins alone.
+    #[cfg_attr(not(kvradix_loom), allow(dead_code))]
+    NoPin,
     /// What an event retired is freed without waiting for the pins.
     FreeAtOnce,
     /// After a trim, slots that older views cover are written again.
@@ -28,8 +31,8 @@ pub enum Mutant {
     MarkShownEarly,
     /// The last holder leaves the entry in the lookup.
     EntryStays,
-    /// An entry is removed also where it names another place.
-    AnyEntryGoes,
+    /// A block whose name is another place's entry is not flagged.
+    NoFlag,
     /// Who takes an ownerless block again makes no entry.
     RetakeWithoutEntry,
     /// A child is added to a hub without a look under the shard's lock.

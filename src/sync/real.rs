@@ -1,7 +1,5 @@
 //! The primitives as everybody runs them.
 
-#![allow(clippy::disallowed_types)]
-
 use std::cell::UnsafeCell;
 use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hash, Hasher};

@@ -7,7 +7,7 @@ use super::node::Node;
 use super::place::Place;
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
-use crate::sync::{Guard, Mutant, ShardedMap, mutant};
+use crate::sync::{Guard, ShardedMap};
 
 /// The map from names to places.
 pub(super) struct Lookup {
@@ -54,7 +54,7 @@ impl Lookup {
     /// exclusive lock, with the last holder.
     #[inline]
     pub(super) fn remove(&self, name: SequenceHash, place: Place) -> bool {
-        self.map.remove_if(&name, |held| *held == place || mutant(Mutant::AnyEntryGoes))
+        self.map.remove_if(&name, |held| *held == place)
     }
 
     /// Calls `see` with every entry; for the checker.

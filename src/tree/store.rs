@@ -267,7 +267,7 @@ impl Tree {
                 lane.names.add_canonical(place, false);
             }
             Err(entry) => {
-                half.set_flag(at, true);
+                half.set_flag(at, !mutant(Mutant::NoFlag));
                 match lane.names.add_private(name, place, false) {
                     Some(old) => moves.private.push(old),
                     None => moves.suspects.push(entry),

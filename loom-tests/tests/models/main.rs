@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use kvradix_loom_tests::{Keep, Model, main as run};
 
 mod children;
+#[cfg(kvradix_loom_epoch)]
+mod collector;
 mod lanes;
 mod mutants;
 mod readers;
@@ -15,7 +17,10 @@ mod world;
 #[global_allocator]
 static KEEP: Keep = Keep;
 
+#[cfg(not(kvradix_loom_epoch))]
 const MODELS: &[&[Model]] = &[stand_ins::MODELS, readers::MODELS, children::MODELS, lanes::MODELS];
+#[cfg(kvradix_loom_epoch)]
+const MODELS: &[&[Model]] = &[collector::MODELS];
 
 fn main() -> ExitCode {
     run(MODELS.concat().leak(), mutants::MUTANTS)

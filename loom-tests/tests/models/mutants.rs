@@ -12,4 +12,197 @@ const fn kills(
     Negative { mutant, step, model, message: Some(message) }
 }
 
-pub const MUTANTS: &[Negative] = &[];
+#[cfg(kvradix_loom_epoch)]
+pub const MUTANTS: &[Negative] = &[
+    kills(
+        "NoPin",
+        "a walk is pinned, with the real collector",
+        "real_epoch_reader_against_detach_and_flush",
+        "touched after it was freed",
+    ),
+    kills(
+        "FreeAtOnce",
+        "what an event retired waits for the pins, with the real collector",
+        "real_epoch_reader_against_retired_view",
+        "touched after it was freed",
+    ),
+];
+
+#[cfg(not(kvradix_loom_epoch))]
+pub const MUTANTS: &[Negative] = &[
+    kills(
+        "ViewPublishRelaxed",
+        "a view is published by a release",
+        "reader_against_append",
+        "Causality violation",
+    ),
+    kills(
+        "ViewLoadRelaxed",
+        "a view is loaded by an acquire",
+        "reader_against_append",
+        "Causality violation",
+    ),
+    kills(
+        "FreeAtOnce",
+        "what an event retired waits for the pins",
+        "reader_against_detach",
+        "touched after it was freed",
+    ),
+    kills("NoPin", "a walk is pinned", "reader_against_detach", "touched after it was freed"),
+    kills(
+        "NoHighWaterMark",
+        "a slot that an older view covers is not written again",
+        "reader_against_trim_and_reappend",
+        "Causality violation",
+    ),
+    kills(
+        "DetachUnchecked",
+        "a detach looks again whether the child is empty",
+        "store_against_removal_that_empties_the_child",
+        "a store was lost",
+    ),
+    kills(
+        "DetachUncheckedInHub",
+        "the same in a hub",
+        "store_against_removal_that_empties_the_child_in_a_hub",
+        "a store was lost",
+    ),
+    kills(
+        "DetachByKey",
+        "a detach takes out this very node and no other",
+        "late_detach_against_replacement_in_a_hub",
+        "a store was lost",
+    ),
+    kills(
+        "NoMark",
+        "a detached node is marked",
+        "store_against_removal_that_empties_the_child",
+        "a store was lost",
+    ),
+    kills(
+        "MarkIgnored",
+        "a store asks for the mark under the node's lock",
+        "store_against_removal_that_empties_the_child",
+        "a store was lost",
+    ),
+    kills(
+        "MarkShownEarly",
+        "the parent's view is out before the mark can be met",
+        "store_against_removal_that_empties_the_child",
+        "maximum number of branches",
+    ),
+    kills(
+        "EntryStays",
+        "the last holder removes the entry",
+        "last_holder_leaves_while_another_takes",
+        "lookup entries",
+    ),
+    kills(
+        "NoFlag",
+        "a block whose name is another place's entry is flagged",
+        "same_name_at_two_places_while_one_goes",
+        "lookup entries",
+    ),
+    kills(
+        "RetakeWithoutEntry",
+        "who takes an ownerless block again makes its entry",
+        "last_holder_leaves_while_another_takes",
+        "the entry is gone",
+    ),
+    kills(
+        "HubInsertUnchecked",
+        "a hub's key is looked for again under the shard's lock",
+        "two_stores_of_one_new_child_in_a_hub",
+        "a store was lost",
+    ),
+    kills(
+        "LinkedUnlocked",
+        "a new child stays locked until its blocks are named",
+        "new_child_against_its_holder_by_another_name",
+        "left behind",
+    ),
+    kills(
+        "HubPutRelaxed",
+        "a hub's slot shows its child by a release",
+        "reader_against_new_child_in_a_table",
+        "Causality violation",
+    ),
+    kills(
+        "HubResizeRelaxed",
+        "a hub's new array is shown by a release",
+        "reader_against_table_growth",
+        "Causality violation",
+    ),
+    kills(
+        "TableBeforePin",
+        "a reader takes the workers' table under its pin",
+        "reader_against_reused_slot",
+        "credited with another's blocks",
+    ),
+    kills(
+        "SlotAtOnce",
+        "a leaver's slot waits for the pins",
+        "reader_against_reused_slot",
+        "credited with another's blocks",
+    ),
+    kills(
+        "StoreBeforeDrain",
+        "a store applies what was queued before it",
+        "queued_removal_against_later_store",
+        "a removal overtook a store",
+    ),
+    kills(
+        "AppliedCountedEarly",
+        "a removal is counted as applied once it is visible",
+        "flush_against_drain_by_the_pool",
+        "invisible after a flush",
+    ),
+    kills(
+        "FlushAsksTheQueue",
+        "a flush waits for popped names too",
+        "flush_against_drain_by_the_pool",
+        "invisible after a flush",
+    ),
+    kills(
+        "MovedNamesFirst",
+        "a moved name gives up its old place last",
+        "reader_against_moved_name",
+        "held throughout, seen nowhere",
+    ),
+    kills(
+        "ScheduledClearedLate",
+        "a task clears its flag before it drains",
+        "removals_against_their_own_task",
+        "a wake-up was lost",
+    ),
+    kills(
+        "ListedClearedLate",
+        "a lane leaves the list before it is drained",
+        "removals_against_the_alarm_and_its_task",
+        "a wake-up was lost",
+    ),
+    kills(
+        "ArmedClearedLate",
+        "the alarm is off before its list is emptied",
+        "removals_against_the_alarm",
+        "a wake-up was lost",
+    ),
+    kills(
+        "StoreIntoClosed",
+        "a store begins anew where the lane is closed",
+        "leaving_worker_against_its_store",
+        "hold blocks, but have no lane",
+    ),
+    kills(
+        "RemoveIntoClosed",
+        "a remover looks whether the lane is closed",
+        "leaving_worker_against_its_removal",
+        "a removal was lost",
+    ),
+    Negative {
+        mutant: "Harmless",
+        step: "none: a view is published by SeqCst",
+        model: "reader_against_append",
+        message: None,
+    },
+];

@@ -11,6 +11,7 @@ pub const MODELS: &[Model] = &[
     Model::new("reader_against_append_into_a_copy", append_copy).sees(&["1", "2"]),
     Model::new("reader_against_trim_and_reappend", reappend).bound(3).sees(&["1", "2"]),
     Model::new("reader_against_detach", detach).bound(3).sees(&["1", "2"]),
+    Model::new("reader_against_new_child_in_a_table", new_child).sees(&["0", "1"]),
     Model::new("reader_against_table_growth", growth).bound(3).sees(&["0", "1"]),
     Model::new("reader_and_insert_against_table_growth", growth_insert).bound(2),
     Model::new("reader_against_table_that_empties", shrink).bound(3).sees(&["0", "1"]),
@@ -84,6 +85,16 @@ fn detach() {
         saw(found.depth_of(A));
     });
     remove(&index, A, &[3]);
+    reader.join();
+    settle(&index);
+}
+
+/// A slot shows its child whole.
+fn new_child() {
+    let index = shared(small());
+    store(&index, K, &[1]);
+    let reader = reads(&index, |index| saw(depth(index, &[4], A)));
+    store(&index, A, &[4]);
     reader.join();
     settle(&index);
 }

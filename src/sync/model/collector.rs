@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use crossbeam_epoch as epoch;
 use loom::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::mutant::{Mutant, mutant};
 use super::owner::Arc;
 
 thread_local! {
@@ -33,19 +34,32 @@ pub(super) fn end() {
 }
 
 /// A pin, as in `real`.
-pub struct Guard(epoch::Guard);
+pub struct Guard(Option<epoch::Guard>);
 
 pub fn pin() -> Guard {
-    Guard(HANDLE.with(epoch::LocalHandle::pin))
+    Guard((!mutant(Mutant::NoPin)).then(really_pin))
+}
+
+fn really_pin() -> epoch::Guard {
+    HANDLE.with(epoch::LocalHandle::pin)
 }
 
 impl Guard {
     pub fn raise_after_pins(&self, flag: Arc<AtomicBool>) {
-        self.0.defer(move || flag.store(true, Ordering::Release));
-        self.0.flush();
+        self.with(|guard| {
+            guard.defer(move || flag.store(true, Ordering::Release));
+            guard.flush();
+        });
     }
 
     pub fn advance(&self) {
-        self.0.flush();
+        self.with(epoch::Guard::flush);
+    }
+
+    fn with(&self, f: impl FnOnce(&epoch::Guard)) {
+        match &self.0 {
+            Some(guard) => f(guard),
+            None => f(&really_pin()),
+        }
     }
 }
