@@ -32,11 +32,12 @@ fn tail_first(criterion: &mut Criterion) {
         suffixes.iter().flat_map(|suffix| names(suffix).into_iter().rev()).collect();
     group.throughput(Throughput::Elements(evicted.len() as u64));
     for (way, threads) in [("drained", 1), ("by the caller", 0)] {
+        let build = || Index::builder().drain_threads(threads).build();
         for batch in [1, 16] {
             group.bench_function(BenchmarkId::new(way, batch), |bencher| {
                 bencher.iter_batched_ref(
                     || {
-                        let index = Index::builder().drain_threads(threads).build();
+                        let index = build();
                         store(&index, worker(0), None, &prompt, PROMPT);
                         for suffix in &suffixes {
                             store(&index, worker(0), parent, suffix, SUFFIXES.1);
