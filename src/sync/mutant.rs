@@ -3,6 +3,7 @@
 
 /// A step to leave out or to weaken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(kvradix_loom), allow(dead_code))]
 pub enum Mutant {
     /// A view is published by SeqCst, stronger than needed: harmless, every model must survive it.
     Harmless,
@@ -12,6 +13,12 @@ pub enum Mutant {
     ViewLoadRelaxed,
     /// Nobody pins.
     NoPin,
+    /// Nothing that was retired is freed.
+    NoReclaim,
+    /// A drain takes its first name before it has the lane's lock.
+    PopUnlocked,
+    /// A detach does not go on with the parent.
+    ClimbStops,
     /// What an event retired is freed without waiting for the pins.
     FreeAtOnce,
     /// After a trim, slots that older views cover are written again.

@@ -301,7 +301,9 @@ impl Shared {
     /// before is visible, whoever applied it.
     fn drain(&self, lane: &Lane) {
         self.tree.garbage.relieve();
+        let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
         let mut state = lane.state.lock(Rank::Lane);
+        early.iter().for_each(|names| state.batch.extend_from_slice(names.names()));
         let sealed = self.drain_locked(lane, &mut state);
         drop(state);
         if sealed {
