@@ -9,7 +9,6 @@
 //! The rate is that of all threads together.
 
 // Barriers and flags for the threads here, outside of the library.
-#![allow(clippy::disallowed_types)]
 
 mod common;
 
@@ -19,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{chain, names, query, shared_chain, worker};
-use criterion::{BenchmarkId, Criterion, Throughput};
+use criterion::{BenchmarkId, Throughput};
 use kvradix::{Block, Index, LocalHash, Matches};
 
 /// Queries of each thread that count as one iteration.

@@ -31,7 +31,7 @@ impl Index {
     }
 
     #[inline]
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         match &self.shared {
             Some(shared) => shared,
             None => unreachable!("taken by drop alone"),

@@ -2,7 +2,7 @@
 //!
 //! Two inner modules have equal names: `real` for everybody, `model` for the
 //! model checker, which sees only what is made of its own primitives. All
-//! other files import from here alone (a lint holds them to it), so the
+//! other files import from here alone (`.ci/run` holds them to it), so the
 //! models run the production source.
 
 mod mutant;

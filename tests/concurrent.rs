@@ -2,9 +2,6 @@
 //! its own doing, so at the end the index equals what the writers did one
 //! after the other; and what nobody touches is seen whole all the while.
 
-// The tests are not run by the model checker: what `src/` may not use is fine here.
-#![allow(clippy::disallowed_types)]
-
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -8,9 +8,9 @@ use kvradix::{Block, Event, Index, LocalHash, WorkerId};
 
 const A: WorkerId = worker(1);
 const B: WorkerId = worker(2);
-/// A tenth without optimisation: recursion would end the stack there, too,
+/// Less without optimisation: recursion would end the stack there, too,
 /// and the million takes minutes.
-const DEEP: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+const DEEP: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };
 
 fn on_a_small_stack(run: impl FnOnce() + Send + 'static) {
     let small = std::thread::Builder::new().stack_size(256 << 10);

@@ -3,9 +3,6 @@
 
 // A counting allocator cannot be had without.
 #![allow(unsafe_code)]
-// The tests are not run by the model checker: what `src/` may not use is fine here.
-#![allow(clippy::disallowed_types)]
-
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

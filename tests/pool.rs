@@ -1,8 +1,5 @@
 //! The removal queues and the threads that drain them.
 
-// The tests are not run by the model checker: what `src/` may not use is fine here.
-#![allow(clippy::disallowed_types)]
-
 mod common;
 
 use std::sync::mpsc;

@@ -1,9 +1,6 @@
 //! What users of such indexes report and ask for in public issue trackers:
 //! each remark is a test, named after the behaviour that answers it.
 
-// The tests are not run by the model checker: what `src/` may not use is fine here.
-#![allow(clippy::disallowed_types)]
-
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};

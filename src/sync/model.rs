@@ -14,7 +14,7 @@
 //! readable until the model's run ends; the test package's allocator sees to
 //! it.
 
-#![allow(clippy::disallowed_types, unsafe_code, missing_docs)]
+#![allow(unsafe_code, missing_docs)]
 
 mod hash;
 mod lock;

@@ -1,11 +1,11 @@
 //! The primitives as everybody runs them.
 
-#![allow(clippy::disallowed_types)]
-
 use std::cell::UnsafeCell;
 use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -341,8 +341,30 @@ pub(crate) struct Word(UnsafeCell<u64>);
 
 #[allow(unsafe_code)]
 impl Word {
-    pub(crate) fn new(value: u64) -> Self {
-        Self(UnsafeCell::new(value))
+    /// Room for `count` words, at least one; they are not initialised.
+    #[inline]
+    pub(crate) fn allocate(count: usize) -> NonNull<Word> {
+        let words = Box::<[Word]>::new_uninit_slice(count);
+        NonNull::from(Box::leak(words)).cast()
+    }
+
+    /// # Safety
+    /// `words` came from `allocate` with this count, and is not used again.
+    pub(crate) unsafe fn free(words: NonNull<Word>, count: usize) {
+        let words = NonNull::slice_from_raw_parts(words.cast::<MaybeUninit<Word>>(), count);
+        // SAFETY: the box that `allocate` leaked; words need no drop.
+        drop(unsafe { Box::from_raw(words.as_ptr()) });
+    }
+
+    /// Copies `count` words.
+    ///
+    /// # Safety
+    /// Both ranges are allocated and do not overlap; nobody writes the one,
+    /// and nobody reads or writes the other meanwhile.
+    #[inline]
+    pub(crate) unsafe fn copy(from: NonNull<Word>, to: NonNull<Word>, count: usize) {
+        // SAFETY: the caller's word.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), count) }
     }
 
     /// # Safety

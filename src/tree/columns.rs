@@ -50,8 +50,7 @@ impl Columns {
         if cap == 0 {
             return Self::empty();
         }
-        let words: Box<[Word]> = (0..2 * cap as usize).map(|_| Word::new(0)).collect();
-        let words = NonNull::from(Box::leak(words)).cast();
+        let words = Word::allocate(2 * cap as usize);
         Self { words, cap, high: 0 }
     }
 
@@ -97,10 +96,17 @@ impl Columns {
 
     /// A copy of the first `len` blocks with room for `cap`.
     pub(super) fn copy(&self, len: u32, cap: u32) -> Self {
+        assert!(len <= self.high && len <= cap);
         let mut copy = Self::with_capacity(cap);
-        for at in 0..len {
-            copy.push(Block { sequence: self.name(at), local: self.local(at) });
+        let (from, to) = (self.cap as usize, cap as usize);
+        // SAFETY: both ranges of both columns lie in their allocations; what
+        // is read was written and is not written meanwhile, what is written
+        // nobody else sees yet.
+        unsafe {
+            Word::copy(self.words, copy.words, len as usize);
+            Word::copy(self.words.add(from), copy.words.add(to), len as usize);
         }
+        copy.high = len;
         copy
     }
 
@@ -141,10 +147,9 @@ impl Drop for Columns {
     /// replaced ones are retired, a node's last ones go with the node.
     fn drop(&mut self) {
         if self.cap > 0 {
-            let words = NonNull::slice_from_raw_parts(self.words, 2 * self.cap as usize);
-            // SAFETY: this is the allocation that `with_capacity` leaked, and
-            // no window of it is in use any more.
-            drop(unsafe { Box::from_raw(words.as_ptr()) });
+            // SAFETY: this is the allocation of `with_capacity`, and no window
+            // of it is in use any more.
+            unsafe { Word::free(self.words, 2 * self.cap as usize) };
         }
     }
 }

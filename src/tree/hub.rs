@@ -242,7 +242,7 @@ fn child_in(slot: &Slot) -> Option<&Node> {
     let child = slot.child.load(Ordering::Acquire);
     // SAFETY: a slot's child is owned by the slot, and retired through the
     // epoch once it was removed from it.
-    (child != removed()).then(|| unsafe { child.as_ref() }).flatten()
+    if child == removed() { None } else { unsafe { child.as_ref() } }
 }
 
 #[inline]
@@ -312,7 +312,7 @@ impl Locked<'_> {
             self.resize(self.state.live + 1, retired);
         }
         self.hub.count(child.offset(), true);
-        let child = NonNull::from(&*child_into_slot(child));
+        let child = NonNull::from(child_into_slot(child));
         put(self.slots().expect("made above"), self.tag, child);
         self.state.live += 1;
         self.state.used += 1;

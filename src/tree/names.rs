@@ -76,10 +76,11 @@ impl Names {
         if self.private.is_empty() { None } else { self.private.get(&name).copied() }
     }
 
-    /// Whether the worker has no private name.
+    /// Whether the worker has no private name, nor one that has left the map
+    /// and is still to be given up at its place.
     #[inline]
     pub(super) fn all_canonical(&self) -> bool {
-        self.private.is_empty()
+        self.private.is_empty() && self.aliases.is_empty()
     }
 
     /// Whether the worker holds `place`, whose lookup entry was seen, by its

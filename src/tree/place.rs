@@ -39,10 +39,10 @@ impl Place {
         (self.0 & u64::from(MAX_RUN - 1)) as u32
     }
 
-    /// Whether it is in `node`.
+    /// Whether both are in one node.
     #[inline]
-    pub(super) fn is_in(self, node: &Node) -> bool {
-        self.address() == ptr::from_ref(node).addr()
+    pub(super) fn is_beside(self, other: Place) -> bool {
+        self.0 >> POSITION_BITS == other.0 >> POSITION_BITS
     }
 
     #[inline]

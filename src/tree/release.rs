@@ -13,7 +13,7 @@ use super::levels;
 use super::node::{Children, Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
-use super::view::{Kid, View, owner_of};
+use super::view::{Kid, owner_of};
 use super::{Holdings, Tree};
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
@@ -23,9 +23,11 @@ use crate::sync::{Arc, Guard, Mutant, ReadGuard, Weak, mutant};
 /// come next, and need no look at the lookup.
 struct Hint<'g> {
     half: ReadGuard<'g, Half>,
-    view: &'g View,
     node: &'g Node,
     at: u32,
+    /// How much of the run the worker holds without a hole; 0 where there is
+    /// one, so that the lookup is asked.
+    cutoff: u32,
 }
 
 impl Tree {
@@ -39,15 +41,9 @@ impl Tree {
         let mut found = std::mem::take(&mut lane.scratch.found);
         found.clear();
         let mut unknown = self.find_all(lane, names, &mut found, guard);
-        if found.len() > 1 {
-            found.sort_unstable_by(|a, b| b.cmp(a));
-            let before = found.len();
-            // A private name was taken out of its map when it was found, so
-            // only a canonical one can be here twice.
-            found.dedup_by(|a, b| a == b && !a.1);
-            unknown += before - found.len();
-        }
+        let before = found.len();
         self.give_up(lane, &mut found, guard);
+        unknown += before - found.len();
         lane.scratch.found = found;
         unknown
     }
@@ -81,10 +77,13 @@ impl Tree {
                 unknown += 1;
                 continue;
             };
-            let (half, view) = (node.read(Rank::Child), node.view(guard));
-            if half.holds(view.levels(), lane.names.slot, place.at()) {
+            let (half, slot, at) = (node.read(Rank::Child), lane.names.slot, place.at());
+            let levels = node.view(guard).levels();
+            if half.holds(levels, slot, at) {
                 found.push((place, false));
-                hint = Some(Hint { half, view, node, at: place.at() });
+                let holed = half.mask(slot).is_some();
+                let cutoff = if holed { 0 } else { levels::cutoff_of(levels, slot) };
+                hint = Some(Hint { half, node, at, cutoff });
             } else {
                 unknown += 1;
             }
@@ -93,27 +92,40 @@ impl Tree {
     }
 
     /// Gives up names at their places: private ones, already out of their
-    /// map, and canonical ones, each at most once. Sorts `found`.
-    pub(super) fn give_up(&self, lane: &mut Holdings, found: &mut [(Place, bool)], guard: &Guard) {
-        if found.len() > 1 {
+    /// map, and canonical ones. Sorts them, a node's places together and
+    /// descending, and drops repeated ones.
+    pub(super) fn give_up(
+        &self,
+        lane: &mut Holdings,
+        found: &mut Vec<(Place, bool)>,
+        guard: &Guard,
+    ) {
+        // Evictions along a chain come in order, either way.
+        if found.is_sorted_by(|a, b| a < b) {
+            found.reverse();
+        } else if !found.is_sorted_by(|a, b| a > b) {
             found.sort_unstable_by(|a, b| b.cmp(a));
+            // A private name was taken out of its map when it was found, so
+            // only a canonical one can be here twice.
+            found.dedup_by(|a, b| a == b && !a.1);
         }
-        let mut rest = &*found;
+        let mut rest = &found[..];
         while let Some((first, _)) = rest.first() {
             let node = lane.names.node_of(*first, guard);
-            let of_node = rest.iter().take_while(|(place, _)| place.is_in(node)).count();
             let mut positions = std::mem::take(&mut lane.scratch.positions);
             positions.clear();
-            for (place, private) in &rest[..of_node] {
+            while let Some((place, private)) = rest.first()
+                && place.is_beside(*first)
+            {
                 if lane.names.give_up(*place, *private) {
                     positions.push(place.at());
                 }
+                rest = &rest[1..];
             }
             if !positions.is_empty() {
                 self.let_go(lane, node, &positions, guard);
             }
             lane.scratch.positions = positions;
-            rest = &rest[of_node..];
         }
     }
 
@@ -296,14 +308,19 @@ impl Hint<'_> {
     /// The place of `name` if it is a neighbour of the last one and the
     /// worker has it by that name.
     fn neighbour(&mut self, lane: &Holdings, name: SequenceHash) -> Option<Place> {
-        let (levels, end) = (self.view.levels(), self.view.len());
         let has = |at: u32| {
-            at < end
+            at < self.cutoff
                 && self.half.canonical(at, name)
-                && self.half.holds(levels, lane.names.slot, at)
                 && lane.names.knows_canonical(Place::new(self.node, at))
         };
-        let at = [self.at.wrapping_sub(1), self.at + 1].into_iter().find(|at| has(*at))?;
+        let (above, below) = (self.at.wrapping_sub(1), self.at + 1);
+        let at = if has(above) {
+            above
+        } else if has(below) {
+            below
+        } else {
+            return None;
+        };
         self.at = at;
         Some(Place::new(self.node, at))
     }

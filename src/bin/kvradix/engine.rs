@@ -55,55 +55,49 @@ impl Engine {
         }
     }
 
-    /// Serves a request: caches its prompt, then its answer, both as far as
-    /// they fit, and hands out the events in the order they count.
+    /// Serves a request: caches its prompt and its answer, as far as they fit,
+    /// and hands out the events in the order they count.
     pub fn serve(&mut self, request: &Request, emit: &mut impl FnMut(Event)) -> Served {
         let Request { chain, prompt_blocks } = request;
         let kept = chain.len().min(self.capacity);
         let kept_prompt = kept.min(*prompt_blocks);
-        let mut served = Served::default();
-        served.reused = self.admit(chain, 0..kept_prompt, &mut served, emit);
-        self.admit(chain, kept_prompt..kept, &mut served, emit);
-        served
-    }
-
-    /// Caches `blocks` of the chain, all above which is cached already.
-    /// Returns how many of them were there, counted up to the first gap.
-    fn admit(
-        &mut self,
-        chain: &Chain,
-        blocks: Range<usize>,
-        served: &mut Served,
-        emit: &mut impl FnMut(Event),
-    ) -> usize {
-        let path = &chain.sequences()[..blocks.end];
-        let added = &path[blocks.start..];
-        let absent = |sequence: &&SequenceHash| !self.cache.contains(&self.name(**sequence));
-        let missing = added.iter().filter(absent).count();
-        let reused = added.iter().position(|sequence| absent(&sequence)).unwrap_or(added.len());
+        let path = &chain.sequences()[..kept];
 
         // What the path has becomes the newest, so that making room for the
         // rest, which fits, does not reach it.
-        self.touch(path, |cache, name| {
-            cache.promote(&name);
+        let mut missing = 0;
+        let (mut prompt_gap, mut answer_gap) = (kept_prompt, kept);
+        self.touch(path, |cache, at, name| {
+            if cache.get(&name).is_none() {
+                missing += 1;
+                let gap = if at < kept_prompt { &mut prompt_gap } else { &mut answer_gap };
+                *gap = at.min(*gap);
+            }
         });
-        self.make_room(missing, served, emit);
-        if missing == 0 {
-            return reused;
+        let mut served = Served { reused: prompt_gap, ..Served::default() };
+        self.make_room(missing, &mut served, emit);
+        if missing > 0 {
+            self.touch(path, |cache, _, name| {
+                cache.put(name, ());
+            });
         }
-        self.touch(path, |cache, name| {
-            cache.put(name, ());
-        });
+        // Below a gap everything is computed and stored anew, as engines do;
+        // the answer only once the prompt is there.
+        for blocks in [prompt_gap..kept_prompt, answer_gap..kept] {
+            served.stored += blocks.len();
+            self.tell_stored(chain, blocks, emit);
+        }
+        served
+    }
 
-        // Below a gap everything is computed and stored anew, as engines do.
-        let first = blocks.start + reused;
-        let stored: Vec<Block> = (first..blocks.end)
-            .map(|at| Block { sequence: self.name(path[at]), local: chain.locals()[at] })
-            .collect();
-        served.stored += stored.len();
-        let parent = first.checked_sub(1).map(|above| self.name(path[above]));
-        emit(Event::Stored { worker: self.worker, parent, blocks: stored });
-        reused
+    fn tell_stored(&self, chain: &Chain, blocks: Range<usize>, emit: &mut impl FnMut(Event)) {
+        if blocks.is_empty() {
+            return;
+        }
+        let name = |at: usize| self.name(chain.sequences()[at]);
+        let parent = blocks.start.checked_sub(1).map(name);
+        let blocks = blocks.map(|at| Block { sequence: name(at), local: chain.locals()[at] });
+        emit(Event::Stored { worker: self.worker, parent, blocks: blocks.collect() });
     }
 
     /// Evicts the least recently used blocks until `missing` more fit.
@@ -119,16 +113,20 @@ impl Engine {
         }
     }
 
+    /// Visits the path's blocks, given by position and name, in the order in
+    /// which they are to age.
     fn touch(
         &mut self,
         path: &[SequenceHash],
-        touch: impl Fn(&mut LruCache<SequenceHash, ()>, SequenceHash),
+        mut visit: impl FnMut(&mut LruCache<SequenceHash, ()>, usize, SequenceHash),
     ) {
         let salt = self.salt;
-        let mut one = |sequence: &SequenceHash| touch(&mut self.cache, salted(salt, *sequence));
+        let mut one = |(at, sequence): (usize, &SequenceHash)| {
+            visit(&mut self.cache, at, salted(salt, *sequence));
+        };
         match self.evict {
-            Evict::Leaf => path.iter().rev().for_each(&mut one),
-            Evict::Any => path.iter().for_each(&mut one),
+            Evict::Leaf => path.iter().enumerate().rev().for_each(&mut one),
+            Evict::Any => path.iter().enumerate().for_each(&mut one),
         }
     }
 

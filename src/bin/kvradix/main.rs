@@ -3,10 +3,6 @@
 //! Every command goes the same way: `args` says what was asked for, a command
 //! (`replay`, `churn`) runs it and returns a report, `report` prints that.
 
-// The library takes its locks and atomics from one file, so that a model
-// checker can replace them. The tool is a user of the library like any other.
-#![allow(clippy::disallowed_types)]
-
 mod args;
 mod chain;
 mod churn;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use indicatif::HumanCount;
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub fn row(name: &str, value: String) -> Row {
 ///
 /// # Errors
 ///
-/// Standard output cannot be written; the error is an [`io::Error`].
+/// Standard output cannot be written; an [`io::Error`] is the cause.
 pub fn print(json: bool, report: &impl Report) -> Result<()> {
     let text = if json {
         serde_json::to_string_pretty(report)?
@@ -35,9 +35,7 @@ pub fn print(json: bool, report: &impl Report) -> Result<()> {
         table.to_string()
     };
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")?;
-    out.flush()?;
-    Ok(())
+    writeln!(out, "{text}").and_then(|()| out.flush()).context("cannot write the report")
 }
 
 /// 1,234,567.

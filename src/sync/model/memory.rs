@@ -1,6 +1,7 @@
 //! Plain memory: what loom cannot see by itself.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 
 use loom::alloc::Track;
 use loom::cell::UnsafeCell;
@@ -90,6 +91,29 @@ impl Word {
     #[track_caller]
     pub fn new(value: u64) -> Self {
         Self { life: Life::new(), cell: UnsafeCell::new(value) }
+    }
+
+    pub fn allocate(count: usize) -> NonNull<Word> {
+        let words: Box<[Word]> = (0..count).map(|_| Word::new(0)).collect();
+        NonNull::from(Box::leak(words)).cast()
+    }
+
+    /// # Safety
+    /// As in `real`.
+    #[track_caller]
+    pub unsafe fn free(words: NonNull<Word>, count: usize) {
+        // SAFETY: the box that `allocate` leaked.
+        drop(unsafe { Box::from_raw(NonNull::slice_from_raw_parts(words, count).as_ptr()) });
+    }
+
+    /// # Safety
+    /// As in `real`; checked here, word by word.
+    #[track_caller]
+    pub unsafe fn copy(from: NonNull<Word>, to: NonNull<Word>, count: usize) {
+        for at in 0..count {
+            // SAFETY: the caller's word.
+            unsafe { to.add(at).as_ref().set(from.add(at).as_ref().get()) };
+        }
     }
 
     /// # Safety
