@@ -70,6 +70,10 @@ pub enum Mutant {
     ArmedClearedLate,
     /// A store goes on in a lane that was closed.
     StoreIntoClosed,
+    /// A task takes a lane off the list without an acquire.
+    ListedRelaxed,
+    /// A lane is closed without a release and an acquire beside the remover's.
+    ClosedRelaxed,
     /// A remover does not look whether the lane was closed.
     RemoveIntoClosed,
 }

@@ -17,10 +17,17 @@ pub const MODELS: &[Model] = &[
     Model::new("removals_against_their_own_task", scheduled).iterations(30, 600).bound(3),
     Model::new("removals_against_the_alarm", alarm).iterations(9, 100).bound(3),
     Model::new("removals_against_the_alarm_and_its_task", alarm_task).iterations(10, 300).bound(2),
+    Model::new("removals_and_a_flush_against_the_alarm", alarm_flush)
+        .iterations(100, 2_000)
+        .bound(3),
     Model::new("leaving_worker_against_its_store", closed_store)
         .iterations(40, 700)
         .bound(3)
         .sees(&["known", "unknown"]),
+    Model::new("leaving_worker_against_its_child_store", closed_child_store)
+        .iterations(60, 900)
+        .bound(3)
+        .sees(&["refused", "stored"]),
     Model::new("leaving_worker_against_its_removal", closed_remove)
         .iterations(60, 1_000)
         .bound(3)
@@ -168,6 +175,23 @@ fn alarm_task() {
     settle_empty(&index);
 }
 
+/// The lane is on the list already when it gets dirty again.
+fn alarm_flush() {
+    let index = delayed();
+    store(&index, A, &[1, 2]);
+    remove(&index, A, &[2]);
+    let pool = spawn(|| {
+        ring();
+        run_task();
+    });
+    index.flush_worker(A);
+    remove(&index, A, &[1]);
+    pool.join();
+    ring_all();
+    assert_eq!(index.stats().pending_removals, 0, "a wake-up was lost");
+    settle_empty(&index);
+}
+
 /// The store counts whole or not at all, in one lane.
 fn closed_store() {
     let index = shared(small());
@@ -184,6 +208,20 @@ fn closed_store() {
         assert_eq!(index.workers(), [A]);
         saw("known");
     }
+}
+
+/// A child store that comes late finds no parent.
+fn closed_child_store() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    let storing = on(&index, |index| {
+        let block = crate::world::blocks(&[2]);
+        index.store(A, Some(kvradix::SequenceHash(1)), &block).is_ok()
+    });
+    index.remove_worker(A);
+    saw(if storing.join() { "stored" } else { "refused" });
+    assert!(index.workers().is_empty());
+    settle_empty(&index);
 }
 
 /// A name that the worker never had is counted, whoever finds the lane

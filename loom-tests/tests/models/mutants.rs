@@ -212,6 +212,18 @@ pub const MUTANTS: &[Negative] = &[
         "hold blocks, but have no lane",
     ),
     kills(
+        "ListedRelaxed",
+        "a lane leaves the list by an acquire",
+        "removals_and_a_flush_against_the_alarm",
+        "a wake-up was lost",
+    ),
+    kills(
+        "ClosedRelaxed",
+        "a lane is closed by a release that its removers acquire",
+        "leaving_worker_against_its_removal",
+        "a removal was lost",
+    ),
+    kills(
         "RemoveIntoClosed",
         "a remover looks whether the lane is closed",
         "leaving_worker_against_its_removal",

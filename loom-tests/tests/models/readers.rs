@@ -58,6 +58,7 @@ pub const MODELS: &[Model] = &[
         .iterations(300, 5_000)
         .bound(3)
         .sees(&["0", "1"]),
+    Model::new("export_of_a_hole_against_its_retake", export_hole).iterations(300, 6_000).bound(3),
     Model::new("export_against_store", export).iterations(300, 5_000).bound(3),
 ];
 
@@ -366,6 +367,26 @@ fn export() {
     let copy = small().build();
     assert!(copy.apply_all(&events).is_empty());
     assert_eq!((copy.held(A), depth(&copy, &[1, 2], A)), (2, 2));
+    settle(&copy);
+    settle(&index);
+}
+
+/// The hole's block gets another holder, and another name, meanwhile.
+fn export_hole() {
+    let index = shared(small());
+    store(&index, A, &[1, 2, 3]);
+    remove(&index, A, &[2]);
+    let storing = reads(&index, |index| {
+        index.store(B, None, &[named(1, 1), named(8, 2), named(9, 3)]).expect("stored");
+        remove(index, B, &[8]);
+    });
+    let events = index.export(A);
+    storing.join();
+    let copy = small().build();
+    assert!(copy.apply_all(&events).is_empty());
+    assert_eq!((copy.held(A), depth(&copy, &[1, 2, 3], A)), (2, 1));
+    extend(&copy, A, 1, &[2]);
+    assert_eq!(depth(&copy, &[1, 2, 3], A), 3);
     settle(&copy);
     settle(&index);
 }
