@@ -79,14 +79,24 @@ pub struct Negative {
 
 /// Branches of one run, far above what any model has.
 const BRANCHES: usize = 50_000;
-/// How long a model may take, mutated or not.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Seconds that a model may take, mutated or not, unless `KVRADIX_PATIENCE`
+/// says another number.
+const PATIENCE: u64 = 300;
+
+fn patience() -> Duration {
+    let seconds = env::var("KVRADIX_PATIENCE").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(PATIENCE))
+}
 
 static ITERATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Runs all models, or those whose name contains an argument; with
-/// `--mutants`, the negative controls instead.
-pub fn main(models: &'static [Model], negatives: &'static [Negative]) -> ExitCode {
+/// `--mutants`, the negative controls instead, whose table goes to `table`.
+pub fn main(
+    models: &'static [Model],
+    negatives: &'static [Negative],
+    table: &'static str,
+) -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     if let [one, name] = &args[..]
         && one == "--one"
@@ -103,7 +113,7 @@ pub fn main(models: &'static [Model], negatives: &'static [Negative]) -> ExitCod
         return ExitCode::SUCCESS;
     }
     let green = if args.iter().any(|arg| arg == "--mutants") {
-        run_mutants(models, negatives, &wanted, words.is_empty())
+        run_mutants(models, negatives, &wanted, words.is_empty().then_some(table))
     } else {
         run_models(models, &wanted)
     };
@@ -123,7 +133,10 @@ fn run_here(model: &Model) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = BRANCHES;
     builder.preemption_bound = bound_of(model);
-    let most = if env::var_os("KVRADIX_BOUND").is_some() { u64::MAX } else { model.most };
+    let (least, most) = match env::var_os("KVRADIX_BOUND") {
+        Some(_) => (2, u64::MAX),
+        None => (model.least, model.most),
+    };
     let body = model.body;
     let start = Instant::now();
     builder.check(move || {
@@ -137,9 +150,8 @@ fn run_here(model: &Model) {
     let iterations = ITERATIONS.load(Ordering::Relaxed);
     assert!(iterations > 1, "ran one iteration: loom saw no race in it");
     assert!(
-        iterations >= model.least,
-        "ran {iterations} iterations, {} at least were known: it lost its race",
-        model.least
+        iterations >= least,
+        "ran {iterations} iterations, {least} at least were known: it lost its race"
     );
     let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(
@@ -180,14 +192,14 @@ impl Running {
     }
 
     fn over(&mut self) -> bool {
-        if self.start.elapsed() > PATIENCE {
+        if self.start.elapsed() > patience() {
             let _ = self.child.kill();
         }
         !matches!(self.child.try_wait(), Ok(None))
     }
 
     fn end(self) -> Ended {
-        let late = self.start.elapsed() > PATIENCE;
+        let late = self.start.elapsed() > patience();
         let Ok(output) = self.child.wait_with_output() else {
             return Ended::Failed { message: "could not be waited for".into() };
         };
@@ -284,7 +296,7 @@ fn run_mutants(
     models: &'static [Model],
     negatives: &'static [Negative],
     wanted: &dyn Fn(&str) -> bool,
-    all: bool,
+    table_at: Option<&str>,
 ) -> bool {
     let mut rows: Vec<(usize, String)> = Vec::new();
     let mut red = Vec::new();
@@ -322,7 +334,9 @@ fn run_mutants(
     );
     rows.sort_unstable();
     println!("\n{} mutants, {} not as they must be {red:?}", rows.len(), red.len());
-    if all && red.is_empty() {
+    if let Some(table_at) = table_at
+        && red.is_empty()
+    {
         let mut table = String::from(
             "# Mutants\n\nMade by `./mutants.sh`: each step below was left out, one at a time, and the model \
              named\nfailed with a message that holds the words shown.\n\n\
@@ -331,8 +345,8 @@ fn run_mutants(
         for (_, row) in &rows {
             let _ = writeln!(table, "{row}");
         }
-        if let Err(error) = fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/MUTANTS.md"), table) {
-            println!("MUTANTS.md: {error}");
+        if let Err(error) = fs::write(table_at, table) {
+            println!("{table_at}: {error}");
             return false;
         }
     }

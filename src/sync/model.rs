@@ -41,7 +41,7 @@ pub use map::ShardedMap;
 pub use memory::{Witness, Word};
 pub use owner::{Arc, Weak, arc_from_borrowed};
 pub use pins::{Guard, pin};
-pub use pool::{Alarm, TaskPool, ring, run_task};
+pub use pool::{Alarm, TaskPool, limit_retired, retire_limit, ring, run_task};
 pub use queue::SegQueue;
 pub use swap::Swap;
 

@@ -3,6 +3,7 @@
 
 /// A step to leave out or to weaken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(kvradix_loom), allow(dead_code))]
 pub enum Mutant {
     /// A view is published by SeqCst, stronger than needed: harmless, every model must survive it.
     Harmless,
@@ -13,6 +14,12 @@ pub enum Mutant {
     /// Nobody pins; asked for in the stand-ins alone.
     #[cfg_attr(not(kvradix_loom), allow(dead_code))]
     NoPin,
+    /// Nothing that was retired is freed.
+    NoReclaim,
+    /// A drain takes its first name before it has the lane's lock.
+    PopUnlocked,
+    /// A detach does not go on with the parent.
+    ClimbStops,
     /// What an event retired is freed without waiting for the pins.
     FreeAtOnce,
     /// After a trim, slots that older views cover are written again.
@@ -63,6 +70,10 @@ pub enum Mutant {
     ArmedClearedLate,
     /// A store goes on in a lane that was closed.
     StoreIntoClosed,
+    /// A task takes a lane off the list without an acquire.
+    ListedRelaxed,
+    /// A lane is closed without a release and an acquire beside the remover's.
+    ClosedRelaxed,
     /// A remover does not look whether the lane was closed.
     RemoveIntoClosed,
 }

@@ -161,6 +161,13 @@ pub(crate) fn yield_now() {
     thread::yield_now();
 }
 
+/// The bytes of retired values above which a writer reclaims: as given.
+/// Models have a say in it.
+#[inline]
+pub(crate) fn retire_limit(bytes: usize) -> usize {
+    bytes
+}
+
 /// A hasher's state: one seeded 128-bit multiply, its halves folded.
 #[derive(Clone, Copy)]
 pub(crate) struct Fold {

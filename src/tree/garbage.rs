@@ -15,7 +15,7 @@ use super::slots::SlotPool;
 use super::view::ViewBox;
 use crate::sync::rank::{self, Rank};
 use crate::sync::{
-    Arc, AtomicBool, Counter, Guard, Mutant, Mutex, Ordering, mutant, pin, yield_now,
+    Arc, AtomicBool, Counter, Guard, Mutant, Mutex, Ordering, mutant, pin, retire_limit, yield_now,
 };
 
 /// A value that readers may still see.
@@ -52,7 +52,7 @@ const BATCH_BYTES: usize = 64 << 10;
 const LIMIT: usize = 2 << 20;
 /// How often such a writer lets others run before it goes on all the same:
 /// readers' pins are short, but their threads may be stopped for long.
-const PATIENCE: usize = 2_000;
+const PATIENCE: usize = if cfg!(kvradix_loom) { 2 } else { 2_000 };
 
 /// The retired values of one index.
 pub(super) struct Garbage {
@@ -119,7 +119,7 @@ impl Garbage {
             // Acquire: pairs with the release that raised the flag; every
             // reader's last look happened before.
             let ready = |batch: &Batch| batch.ready.load(Ordering::Acquire);
-            if !list.sealed.front().is_some_and(ready) {
+            if !list.sealed.front().is_some_and(ready) || mutant(Mutant::NoReclaim) {
                 return;
             }
             let Some(batch) = list.sealed.pop_front() else { return };
@@ -158,7 +158,7 @@ impl Garbage {
     /// it is below again. The caller holds no lock and no pin.
     #[inline]
     pub(super) fn relieve(&self) {
-        if self.bytes() > LIMIT {
+        if self.bytes() > retire_limit(LIMIT) {
             self.wait_below();
         }
     }
@@ -168,7 +168,7 @@ impl Garbage {
         debug_assert!(rank::holds_none());
         for _ in 0..PATIENCE {
             self.collect();
-            if self.bytes() <= LIMIT {
+            if self.bytes() <= retire_limit(LIMIT) {
                 return;
             }
             yield_now();

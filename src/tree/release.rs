@@ -223,6 +223,9 @@ impl Tree {
             if !self.unlink(scratch, &parent, &node, guard) {
                 return;
             }
+            if mutant(Mutant::ClimbStops) {
+                return;
+            }
             node = parent;
         }
     }

@@ -291,7 +291,9 @@ impl Shared {
             // are seen by the drain, later ones list the lane again.
             let late = mutant(Mutant::ListedClearedLate);
             if !late {
-                lane.listed.swap(false, Ordering::AcqRel);
+                let relaxed = mutant(Mutant::ListedRelaxed);
+                let acq_rel = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
+                lane.listed.swap(false, acq_rel);
             }
             if lane.is_dirty() {
                 Self::drain_caught(this, lane);
@@ -306,7 +308,9 @@ impl Shared {
     /// before is visible, whoever applied it.
     fn drain(&self, lane: &Lane) {
         self.tree.garbage.relieve();
+        let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
         let mut state = lane.state.lock(Rank::Lane);
+        early.iter().for_each(|names| state.batch.extend_from_slice(names.names()));
         let sealed = self.drain_locked(lane, &mut state);
         drop(state);
         if sealed {
@@ -401,7 +405,8 @@ impl Shared {
         lane.closed.store(true, Ordering::Release);
         // AcqRel: pairs with the swap in `remove`. Names that came before it
         // are drained here, as unknown ones; a later remover sees `closed`.
-        lane.listed.swap(true, Ordering::AcqRel);
+        let relaxed = mutant(Mutant::ClosedRelaxed);
+        lane.listed.swap(true, if relaxed { Ordering::Relaxed } else { Ordering::AcqRel });
         self.drain_locked(&lane, &mut state);
 
         // Bits first, then the table, then the slot.

@@ -8,21 +8,48 @@ use kvradix_loom_tests::{Model, saw, spawn};
 use crate::world::{A, B, C, K, depth, extend, remove, settle, settle_empty, shared, small, store};
 
 pub const MODELS: &[Model] = &[
-    Model::new("store_against_removal_that_empties_the_child", store_or_empty).bound(3),
-    Model::new("store_against_removal_that_empties_the_child_in_a_hub", store_or_empty_in_hub)
+    Model::new("store_against_removal_that_empties_the_child", store_or_empty)
+        .iterations(1_000, 20_000)
         .bound(3),
-    Model::new("store_against_removal_and_reader", store_or_empty_read).bound(2),
-    Model::new("two_stores_of_one_new_child", same_child).bound(3),
-    Model::new("two_stores_of_one_new_child_in_a_hub", same_child_in_hub).bound(3),
-    Model::new("new_child_against_its_holder_by_another_name", joined_while_named).bound(3),
-    Model::new("late_detach_against_replacement", replacement).bound(2),
-    Model::new("late_detach_against_replacement_in_a_hub", replacement_in_hub).bound(2),
-    Model::new("late_detach_against_replacement_by_a_third", replacement_by_third).bound(2),
-    Model::new("climbing_detach_against_new_sibling", climb).bound(3).sees(&["1", "2"]),
-    Model::new("climbing_detach_against_sibling_and_reader", climb_read).bound(2),
-    Model::new("last_holder_leaves_while_another_takes", last_holder).bound(3),
-    Model::new("last_holder_leaves_while_two_take", last_holder_three).bound(2),
-    Model::new("same_name_at_two_places_while_one_goes", name_elsewhere).bound(3),
+    Model::new("store_against_removal_that_empties_the_child_in_a_hub", store_or_empty_in_hub)
+        .iterations(600, 10_000)
+        .bound(3),
+    Model::new("store_against_removal_and_reader", store_or_empty_read)
+        .iterations(1_000, 20_000)
+        .bound(2),
+    Model::new("two_stores_of_one_new_child", same_child).iterations(1_000, 10_000).bound(3),
+    Model::new("two_stores_of_one_new_child_in_a_hub", same_child_in_hub)
+        .iterations(400, 7_000)
+        .bound(3),
+    Model::new("new_child_against_its_holder_by_another_name", joined_while_named)
+        .iterations(10_000, 200_000)
+        .bound(3),
+    Model::new("late_detach_against_replacement", replacement).iterations(500, 8_000).bound(2),
+    Model::new("late_detach_against_replacement_in_a_hub", replacement_in_hub)
+        .iterations(400, 7_000)
+        .bound(2),
+    Model::new("late_detach_against_replacement_by_a_third", replacement_by_third)
+        .iterations(1_000, 20_000)
+        .bound(2),
+    Model::new("climbing_detach_against_new_sibling", climb)
+        .iterations(3_000, 60_000)
+        .bound(3)
+        .sees(&["0", "1", "2"]),
+    Model::new("two_detaches_that_climb_to_one_parent", climb_both)
+        .iterations(600, 10_000)
+        .bound(3),
+    Model::new("climbing_detach_against_sibling_and_reader", climb_read)
+        .iterations(2_000, 40_000)
+        .bound(2),
+    Model::new("last_holder_leaves_while_another_takes", last_holder)
+        .iterations(500, 8_000)
+        .bound(3),
+    Model::new("last_holder_leaves_while_two_take", last_holder_three)
+        .iterations(2_000, 30_000)
+        .bound(2),
+    Model::new("same_name_at_two_places_while_one_goes", name_elsewhere)
+        .iterations(200, 4_000)
+        .bound(3),
 ];
 
 /// A thread of the model that works on the index.
@@ -164,35 +191,51 @@ fn replacement_by_third() {
     assert_eq!(index.stats().nodes, 2);
 }
 
-/// One-block nodes 1 → 2; the last holder of both leaves while a sibling of
-/// 2 is stored.
+/// One-block nodes 1 → 2, of which only 2 is held: who lets go of it empties
+/// both, while a sibling of 2 is stored.
 fn climb() {
     let index = shared(small().run_blocks(1));
     store(&index, A, &[1, 2]);
+    remove(&index, A, &[1]);
     let storing = on(&index, |index| store(index, B, &[1, 3]));
-    remove(&index, A, &[1, 2]);
-    saw(depth(&index, &[1, 3], B).max(1));
+    remove(&index, A, &[2]);
+    saw(depth(&index, &[1, 3], B));
     storing.join();
     assert_eq!(depth(&index, &[1, 3], B), 2, "a store was lost");
     settle(&index);
     assert_eq!(index.stats().nodes, 2);
-    remove(&index, B, &[1, 3]);
+    remove(&index, B, &[1]);
+    remove(&index, B, &[3]);
     settle_empty(&index);
 }
 
 fn climb_read() {
     let index = shared(small().run_blocks(1));
     store(&index, A, &[1, 2]);
+    remove(&index, A, &[1]);
     let storing = on(&index, |index| store(index, B, &[1, 3]));
     let reading = on(&index, |index| {
-        let seen = depth(index, &[1, 2], A);
-        assert!(seen <= 2);
+        assert_eq!(depth(index, &[1, 2], A), 0, "it does not hold the first block");
     });
-    remove(&index, A, &[2, 1]);
+    remove(&index, A, &[2]);
     storing.join();
     reading.join();
     assert_eq!(depth(&index, &[1, 3], B), 2, "a store was lost");
     settle(&index);
+}
+
+/// Two branches below 1 lose their last holders at once; whoever comes
+/// second takes 1 along.
+fn climb_both() {
+    let index = shared(small().run_blocks(1));
+    store(&index, A, &[1, 2]);
+    store(&index, B, &[1, 3]);
+    remove(&index, A, &[1]);
+    remove(&index, B, &[1]);
+    let removing = on(&index, |index| remove(index, B, &[3]));
+    remove(&index, A, &[2]);
+    removing.join();
+    settle_empty(&index);
 }
 
 /// Block 2 stays as an ancestor of 3; its entry is there exactly while

@@ -22,6 +22,8 @@ fn detach() {
     remove(&index, A, &[3]);
     index.flush();
     reader.join();
+    index.flush();
+    assert_eq!(index.stats().retired_bytes, 0, "nobody is left who could see it");
     settle(&index);
 }
 

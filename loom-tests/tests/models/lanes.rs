@@ -7,21 +7,36 @@ use kvradix_loom_tests::{Model, Thread, saw, spawn};
 use crate::world::{A, K, depth, remove, settle, settle_empty, shared, small, store};
 
 pub const MODELS: &[Model] = &[
-    Model::new("queued_removal_against_later_store", store_wins).bound(3),
-    Model::new("store_against_later_queued_removal", removal_wins).bound(3),
-    Model::new("queued_removal_against_store_and_flush", store_wins_three).bound(2),
-    Model::new("flush_against_drain_by_the_pool", flush).bound(3),
-    Model::new("two_flushes_and_a_drain", two_flushes).bound(2),
-    Model::new("removals_against_their_own_task", scheduled).bound(3),
-    Model::new("removals_against_the_alarm", alarm).bound(3),
-    Model::new("removals_against_the_alarm_and_its_task", alarm_task).bound(2),
+    Model::new("queued_removal_against_later_store", store_wins).iterations(7, 100).bound(3),
+    Model::new("store_against_later_queued_removal", removal_wins).iterations(6, 100).bound(3),
+    Model::new("queued_removal_against_store_and_flush", store_wins_three)
+        .iterations(100, 2_000)
+        .bound(2),
+    Model::new("flush_against_drain_by_the_pool", flush).iterations(40, 600).bound(3),
+    Model::new("two_flushes_and_a_drain", two_flushes).iterations(600, 10_000).bound(2),
+    Model::new("removals_against_their_own_task", scheduled).iterations(30, 600).bound(3),
+    Model::new("removals_against_the_alarm", alarm).iterations(9, 100).bound(3),
+    Model::new("removals_against_the_alarm_and_its_task", alarm_task).iterations(10, 300).bound(2),
+    Model::new("removals_and_a_flush_against_the_alarm", alarm_flush)
+        .iterations(100, 2_000)
+        .bound(3),
     Model::new("leaving_worker_against_its_store", closed_store)
+        .iterations(40, 700)
         .bound(3)
         .sees(&["known", "unknown"]),
-    Model::new("leaving_worker_against_its_removal", closed_remove).bound(3).sees(&["1", "2"]),
-    Model::new("leaving_worker_against_store_and_flush", closed_three).bound(2),
-    Model::new("two_first_stores_of_one_worker", first_stores).bound(3),
-    Model::new("drop_of_the_index_against_queued_drain", dropped).bound(3),
+    Model::new("leaving_worker_against_its_child_store", closed_child_store)
+        .iterations(60, 900)
+        .bound(3)
+        .sees(&["refused", "stored"]),
+    Model::new("leaving_worker_against_its_removal", closed_remove)
+        .iterations(60, 1_000)
+        .bound(3)
+        .sees(&["1", "2"]),
+    Model::new("leaving_worker_against_store_and_flush", closed_three)
+        .iterations(100, 2_000)
+        .bound(2),
+    Model::new("two_first_stores_of_one_worker", first_stores).iterations(40, 700).bound(3),
+    Model::new("drop_of_the_index_against_queued_drain", dropped).iterations(9, 100).bound(3),
 ];
 
 fn on<R: Send + 'static>(
@@ -160,6 +175,23 @@ fn alarm_task() {
     settle_empty(&index);
 }
 
+/// The lane is on the list already when it gets dirty again.
+fn alarm_flush() {
+    let index = delayed();
+    store(&index, A, &[1, 2]);
+    remove(&index, A, &[2]);
+    let pool = spawn(|| {
+        ring();
+        run_task();
+    });
+    index.flush_worker(A);
+    remove(&index, A, &[1]);
+    pool.join();
+    ring_all();
+    assert_eq!(index.stats().pending_removals, 0, "a wake-up was lost");
+    settle_empty(&index);
+}
+
 /// The store counts whole or not at all, in one lane.
 fn closed_store() {
     let index = shared(small());
@@ -176,6 +208,20 @@ fn closed_store() {
         assert_eq!(index.workers(), [A]);
         saw("known");
     }
+}
+
+/// A child store that comes late finds no parent.
+fn closed_child_store() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    let storing = on(&index, |index| {
+        let block = crate::world::blocks(&[2]);
+        index.store(A, Some(kvradix::SequenceHash(1)), &block).is_ok()
+    });
+    index.remove_worker(A);
+    saw(if storing.join() { "stored" } else { "refused" });
+    assert!(index.workers().is_empty());
+    settle_empty(&index);
 }
 
 /// A name that the worker never had is counted, whoever finds the lane

@@ -22,6 +22,11 @@ const MODELS: &[&[Model]] = &[stand_ins::MODELS, readers::MODELS, children::MODE
 #[cfg(kvradix_loom_epoch)]
 const MODELS: &[&[Model]] = &[collector::MODELS];
 
+#[cfg(not(kvradix_loom_epoch))]
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MUTANTS.md");
+#[cfg(kvradix_loom_epoch)]
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MUTANTS-collector.md");
+
 fn main() -> ExitCode {
-    run(MODELS.concat().leak(), mutants::MUTANTS)
+    run(MODELS.concat().leak(), mutants::MUTANTS, TABLE)
 }

@@ -50,6 +50,24 @@ pub const MUTANTS: &[Negative] = &[
     ),
     kills("NoPin", "a walk is pinned", "reader_against_detach", "touched after it was freed"),
     kills(
+        "NoReclaim",
+        "a writer frees what no pin holds back",
+        "retire_limit_against_pinned_reader",
+        "nobody is left who could see it",
+    ),
+    kills(
+        "PopUnlocked",
+        "a drain has the lane's lock from its first pop on",
+        "queued_removal_against_later_store",
+        "a removal overtook a store",
+    ),
+    kills(
+        "ClimbStops",
+        "a detach goes on with the parent that it emptied",
+        "climbing_detach_against_new_sibling",
+        "an empty node is linked",
+    ),
+    kills(
         "NoHighWaterMark",
         "a slot that an older view covers is not written again",
         "reader_against_trim_and_reappend",
@@ -192,6 +210,18 @@ pub const MUTANTS: &[Negative] = &[
         "a store begins anew where the lane is closed",
         "leaving_worker_against_its_store",
         "hold blocks, but have no lane",
+    ),
+    kills(
+        "ListedRelaxed",
+        "a lane leaves the list by an acquire",
+        "removals_and_a_flush_against_the_alarm",
+        "a wake-up was lost",
+    ),
+    kills(
+        "ClosedRelaxed",
+        "a lane is closed by a release that its removers acquire",
+        "leaving_worker_against_its_removal",
+        "a removal was lost",
     ),
     kills(
         "RemoveIntoClosed",

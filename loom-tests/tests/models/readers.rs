@@ -7,21 +7,59 @@ use kvradix_loom_tests::{Model, Thread, saw, spawn};
 use crate::world::{A, B, C, K, depth, extend, named, remove, settle, shared, small, store};
 
 pub const MODELS: &[Model] = &[
-    Model::new("reader_against_append", append).sees(&["2", "3"]),
-    Model::new("reader_against_append_into_a_copy", append_copy).sees(&["1", "2"]),
-    Model::new("reader_against_trim_and_reappend", reappend).bound(3).sees(&["1", "2"]),
-    Model::new("reader_against_detach", detach).bound(3).sees(&["1", "2"]),
-    Model::new("reader_against_new_child_in_a_table", new_child).sees(&["0", "1"]),
-    Model::new("reader_against_table_growth", growth).bound(3).sees(&["0", "1"]),
-    Model::new("reader_and_insert_against_table_growth", growth_insert).bound(2),
-    Model::new("reader_against_table_that_empties", shrink).bound(3).sees(&["0", "1"]),
-    Model::new("reader_against_view_children_that_become_a_table", becomes_hub).bound(3),
-    Model::new("reader_against_hole_opened_and_closed", hole).bound(3).sees(&["1", "3"]),
-    Model::new("hole_against_store_in_the_same_run", hole_store).bound(3),
-    Model::new("hole_against_store_and_reader", hole_store_read).bound(2),
-    Model::new("reader_against_moved_name", moved).bound(3).sees(&["0 1", "1 0", "1 1"]),
-    Model::new("reader_against_reused_slot", reused_slot).bound(3).sees(&["0", "1"]),
-    Model::new("export_against_store", export).bound(3),
+    Model::new("reader_against_append", append).iterations(70, 1_000).sees(&["2", "3"]),
+    Model::new("reader_against_append_into_a_copy", append_copy)
+        .iterations(70, 1_000)
+        .sees(&["1", "2"]),
+    Model::new("reader_against_trim_and_reappend", reappend)
+        .iterations(70, 1_000)
+        .bound(3)
+        .sees(&["1", "2"]),
+    Model::new("reader_against_detach", detach).iterations(30, 600).bound(3).sees(&["1", "2"]),
+    Model::new("reader_against_new_child_in_a_table", new_child)
+        .iterations(20, 300)
+        .sees(&["0", "1"]),
+    Model::new("reader_against_table_growth", growth)
+        .iterations(300, 6_000)
+        .bound(3)
+        .sees(&["0", "1"]),
+    Model::new("reader_and_insert_against_table_growth", growth_insert)
+        .iterations(900, 10_000)
+        .bound(2),
+    Model::new("reader_against_table_that_empties", shrink)
+        .iterations(100, 2_000)
+        .bound(3)
+        .sees(&["0", "1"]),
+    Model::new("reader_against_view_children_that_become_a_table", becomes_hub)
+        .iterations(200, 4_000)
+        .bound(3),
+    Model::new("reader_against_table_that_becomes_view_children", becomes_few)
+        .iterations(10, 200)
+        .bound(3),
+    Model::new("insert_against_table_that_becomes_view_children", becomes_few_insert)
+        .iterations(1_000, 10_000)
+        .bound(2),
+    Model::new("reader_against_clear", clear).iterations(60, 1_000).bound(3).sees(&["0", "1", "2"]),
+    Model::new("retire_limit_against_pinned_reader", limit).iterations(60, 1_000).bound(3),
+    Model::new("retire_limit_against_pinned_reader_and_writer", limit_three)
+        .iterations(2_000, 30_000)
+        .bound(2),
+    Model::new("reader_against_hole_opened_and_closed", hole)
+        .iterations(70, 1_000)
+        .bound(3)
+        .sees(&["1", "3"]),
+    Model::new("hole_against_store_in_the_same_run", hole_store).iterations(2_000, 40_000).bound(3),
+    Model::new("hole_against_store_and_reader", hole_store_read).iterations(1_000, 20_000).bound(2),
+    Model::new("reader_against_moved_name", moved)
+        .iterations(100, 2_000)
+        .bound(3)
+        .sees(&["0 1", "1 0", "1 1"]),
+    Model::new("reader_against_reused_slot", reused_slot)
+        .iterations(300, 5_000)
+        .bound(3)
+        .sees(&["0", "1"]),
+    Model::new("export_of_a_hole_against_its_retake", export_hole).iterations(300, 6_000).bound(3),
+    Model::new("export_against_store", export).iterations(300, 5_000).bound(3),
 ];
 
 /// A reader of the model.
@@ -159,6 +197,89 @@ fn becomes_hub() {
     settle(&index);
 }
 
+/// Three children in a table; when one is left it goes back to the view.
+fn becomes_few() {
+    let index = three_children();
+    let reader = reads(&index, |index| {
+        assert_eq!(depth(index, &[1, 5], K), 2, "a child was missed");
+    });
+    remove(&index, A, &[3]);
+    reader.join();
+    settle(&index);
+    assert_eq!(index.stats().nodes, 2);
+}
+
+fn three_children() -> Arc<Index> {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    store(&index, A, &[1, 3]);
+    store(&index, A, &[1, 4]);
+    store(&index, K, &[1, 5]);
+    remove(&index, A, &[4]);
+    index
+}
+
+fn becomes_few_insert() {
+    let index = three_children();
+    let storing = reads(&index, |index| store(index, B, &[1, 6]));
+    let reader = reads(&index, |index| {
+        assert_eq!(depth(index, &[1, 5], K), 2, "a child was missed");
+    });
+    remove(&index, A, &[3]);
+    storing.join();
+    reader.join();
+    assert_eq!(depth(&index, &[1, 6], B), 2, "a store was lost");
+    settle(&index);
+    assert_eq!(index.stats().nodes, 3);
+}
+
+/// A clear lets go of one node after the other.
+fn clear() {
+    let index = shared(small().run_blocks(1));
+    store(&index, A, &[1, 2]);
+    store(&index, K, &[1]);
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 2]));
+        assert_eq!(found.depth_of(K), 1, "a stable holder is short");
+        saw(found.depth_of(A));
+    });
+    index.clear(A);
+    reader.join();
+    assert_eq!(index.held(A), 0);
+    settle(&index);
+    assert_eq!(index.stats().nodes, 1);
+}
+
+/// Above the limit a writer reclaims before it goes on, and no more than
+/// that: a pin that lasts does not stop it.
+fn limit() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    kvradix::model::limit_retired(0);
+    let reader = reads(&index, |index| depth(index, &[1, 2], A));
+    extend(&index, A, 1, &[2]);
+    remove(&index, A, &[2]);
+    reader.join();
+    index.flush();
+    assert_eq!(index.stats().retired_bytes, 0, "nobody is left who could see it");
+    settle(&index);
+}
+
+fn limit_three() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    kvradix::model::limit_retired(0);
+    let storing = reads(&index, |index| store(index, B, &[1, 2]));
+    let reader = reads(&index, |index| depth(index, &[1, 2], A));
+    remove(&index, A, &[1]);
+    storing.join();
+    reader.join();
+    index.flush();
+    assert_eq!(index.stats().retired_bytes, 0, "nobody is left who could see it");
+    assert_eq!(depth(&index, &[1, 2], B), 2, "a store was lost");
+    settle(&index);
+}
+
 /// Blocks behind the hole count again once it is closed.
 fn hole() {
     let index = shared(small());
@@ -246,6 +367,26 @@ fn export() {
     let copy = small().build();
     assert!(copy.apply_all(&events).is_empty());
     assert_eq!((copy.held(A), depth(&copy, &[1, 2], A)), (2, 2));
+    settle(&copy);
+    settle(&index);
+}
+
+/// The hole's block gets another holder, and another name, meanwhile.
+fn export_hole() {
+    let index = shared(small());
+    store(&index, A, &[1, 2, 3]);
+    remove(&index, A, &[2]);
+    let storing = reads(&index, |index| {
+        index.store(B, None, &[named(1, 1), named(8, 2), named(9, 3)]).expect("stored");
+        remove(index, B, &[8]);
+    });
+    let events = index.export(A);
+    storing.join();
+    let copy = small().build();
+    assert!(copy.apply_all(&events).is_empty());
+    assert_eq!((copy.held(A), depth(&copy, &[1, 2, 3], A)), (2, 1));
+    extend(&copy, A, 1, &[2]);
+    assert_eq!(depth(&copy, &[1, 2, 3], A), 3);
     settle(&copy);
     settle(&index);
 }

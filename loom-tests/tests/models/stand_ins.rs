@@ -9,36 +9,54 @@ use kvradix_loom_tests::{Model, saw, spawn};
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub const MODELS: &[Model] = &[
-    Model::new("stand_in_mutex_both_orders", mutex_both_orders).sees(&["a b", "b a"]),
-    Model::new("stand_in_rwlock_readers_overlap", readers_overlap).sees(&["1", "2"]),
-    Model::new("stand_in_rwlock_writer_excludes", writer_excludes).sees(&["0", "2"]),
+    Model::new("stand_in_mutex_both_orders", mutex_both_orders)
+        .iterations(2, 50)
+        .sees(&["a b", "b a"]),
+    Model::new("stand_in_rwlock_readers_overlap", readers_overlap)
+        .iterations(10, 200)
+        .sees(&["1", "2"]),
+    Model::new("stand_in_rwlock_writer_excludes", writer_excludes)
+        .iterations(2, 50)
+        .sees(&["0", "2"]),
     Model::new("stand_in_lock_order_is_asserted", lock_order).fails("lock order"),
-    Model::new("stand_in_weak_against_last_drop", weak_upgrade).sees(&["alive", "gone"]),
-    Model::new("stand_in_arc_last_of_two_drops_once", last_of_two),
-    Model::new("stand_in_arc_three_owners_and_a_weak", three_owners).sees(&["alive", "gone"]),
+    Model::new("stand_in_weak_against_last_drop", weak_upgrade)
+        .iterations(2, 50)
+        .sees(&["alive", "gone"]),
+    Model::new("stand_in_arc_last_of_two_drops_once", last_of_two).iterations(2, 50),
+    Model::new("stand_in_arc_three_owners_and_a_weak", three_owners)
+        .iterations(90, 1_000)
+        .sees(&["alive", "gone"]),
     Model::new("stand_in_arc_leak_is_reported", arc_leak).fails("Allocation leaked"),
     Model::new("stand_in_borrowed_owner_of_the_dead_is_caught", borrowed_dead)
         .fails("an owner was taken of a value that has none left"),
-    Model::new("stand_in_swap_old_and_new", swap).sees(&["new", "old"]),
-    Model::new("stand_in_queue_interleavings", queue).sees(&["1 2", "2 1"]),
-    Model::new("stand_in_queue_pop_against_push", queue_pop).sees(&["1", "none"]),
-    Model::new("stand_in_queue_emptiness_may_be_old", queue_empty).sees(&[
+    Model::new("stand_in_swap_old_and_new", swap).iterations(3, 50).sees(&["new", "old"]),
+    Model::new("stand_in_queue_interleavings", queue).iterations(2, 50).sees(&["1 2", "2 1"]),
+    Model::new("stand_in_queue_pop_against_push", queue_pop).iterations(2, 50).sees(&["1", "none"]),
+    Model::new("stand_in_queue_emptiness_may_be_old", queue_empty).iterations(10, 100).sees(&[
         "empty after the push",
         "empty before it",
         "full",
     ]),
-    Model::new("stand_in_map_first_insert_wins", map_insert).sees(&["1", "2"]),
-    Model::new("stand_in_map_remove_against_get", map_remove).sees(&["gone", "there"]),
-    Model::new("stand_in_published_old_and_new", published).sees(&["new", "old"]),
+    Model::new("stand_in_map_first_insert_wins", map_insert).iterations(2, 50).sees(&["1", "2"]),
+    Model::new("stand_in_map_remove_against_get", map_remove)
+        .iterations(2, 50)
+        .sees(&["gone", "there"]),
+    Model::new("stand_in_published_old_and_new", published).iterations(3, 50).sees(&["new", "old"]),
     Model::new("stand_in_witness_catches_relaxed_publish", relaxed_witness)
         .fails("Causality violation"),
     Model::new("stand_in_word_catches_relaxed_publish", relaxed_word).fails("Causality violation"),
     Model::new("stand_in_word_catches_rewrite", rewritten_word).fails("Causality violation"),
-    Model::new("stand_in_pins_hold_back_what_they_saw", pinned).sees(&["late", "new", "old"]),
+    Model::new("stand_in_pins_hold_back_what_they_saw", pinned)
+        .iterations(400, 6_000)
+        .sees(&["late", "new", "old"]),
     Model::new("stand_in_no_pin_is_caught", unpinned).fails("after it was freed"),
-    Model::new("stand_in_pin_of_a_later_reader_does_not_wait", later_pin).sees(&["freed", "kept"]),
+    Model::new("stand_in_pin_of_a_later_reader_does_not_wait", later_pin)
+        .iterations(100, 2_000)
+        .sees(&["freed", "kept"]),
     Model::new("stand_in_witness_leak_is_reported", witness_leak).fails("Allocation leaked"),
-    Model::new("stand_in_pool_task_runs_elsewhere", pool).sees(&["early", "late"]),
+    Model::new("stand_in_pool_task_runs_elsewhere", pool)
+        .iterations(2, 50)
+        .sees(&["early", "late"]),
     Model::new("bench_one_iteration_is_a_failure", || {}).fails("ran one iteration"),
     Model::new("bench_cap_is_a_failure", mutex_both_orders).iterations(2, 2).fails("hit its cap"),
     Model::new("bench_too_few_iterations_are_a_failure", mutex_both_orders)

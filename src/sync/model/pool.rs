@@ -1,10 +1,23 @@
 //! The pool and the alarm, run by the model itself.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::queue::SegQueue;
+
+thread_local! {
+    static LIMIT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// In this run writers reclaim above so many bytes of retired values.
+pub fn limit_retired(bytes: usize) {
+    LIMIT.set(Some(bytes));
+}
+
+pub fn retire_limit(bytes: usize) -> usize {
+    LIMIT.get().unwrap_or(bytes)
+}
 
 thread_local! {
     /// The run's state. Loom's threads all live on one thread of the system.
@@ -25,6 +38,7 @@ fn run() -> Rc<Run> {
 }
 
 pub(super) fn begin() {
+    LIMIT.set(None);
     let run = Run { tasks: SegQueue::new(), calls: SegQueue::new() };
     RUN.with(|cell| *cell.borrow_mut() = Some(Rc::new(run)));
 }
