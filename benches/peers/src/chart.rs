@@ -67,7 +67,8 @@ fn panel(area: &Area, figure: &Figure, (left, top): (i32, i32)) -> Painted {
         let y = top + BAR + at as i32 * BAR;
         let x = left + BARS.0;
         let width = (f64::from(BARS.1) * value / most).max(1.0) as i32;
-        let colour = if kind == Kind::Kvradix { RGBColor(31, 119, 180) } else { RGBColor(190, 190, 190) };
+        let colour =
+            if kind == Kind::Kvradix { RGBColor(31, 119, 180) } else { RGBColor(190, 190, 190) };
         area.draw(&Rectangle::new([(x, y + 2), (x + width, y + BAR - 3)], colour.filled()))?;
         let name = kind.title().replace('\n', " ");
         write(area, name, (x - 6, y + 4), 11, &BLACK, HPos::Right)?;
@@ -76,7 +77,14 @@ fn panel(area: &Area, figure: &Figure, (left, top): (i32, i32)) -> Painted {
     Ok(())
 }
 
-fn write(area: &Area, text: String, at: (i32, i32), size: i32, colour: &RGBColor, to: HPos) -> Painted {
+fn write(
+    area: &Area,
+    text: String,
+    at: (i32, i32),
+    size: i32,
+    colour: &RGBColor,
+    to: HPos,
+) -> Painted {
     let style = ("sans-serif", size).into_font().color(colour).pos(Pos::new(to, VPos::Top));
     area.draw(&Text::new(text, at, style))
 }

@@ -11,12 +11,13 @@ mod peers;
 mod report;
 mod runs;
 mod samples;
+mod stopwatch;
 mod table;
 mod workloads;
 
 use std::{env, fs};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::args::Args;
@@ -43,6 +44,12 @@ fn main() -> Result<()> {
         chart::draw(&report, file)?;
     }
     let all = args.all || args.quick;
-    println!("{}\n\n{}\n\n{}", table::head(&report), table::table(&report, all), table::summary(&report));
+    println!(
+        "{}\n\n{}\n\n{}",
+        table::head(&report),
+        table::table(&report, all),
+        table::summary(&report)
+    );
+    ensure!(report.failed.is_empty(), "{}", report.failed.join("\n"));
     Ok(())
 }

@@ -24,13 +24,7 @@ pub trait Peer: Sync + Sized {
     fn writer(&self) -> Self::Writer;
 
     /// `worker` now holds `blocks`, below its block `parent`.
-    fn store(
-        &self,
-        writer: &mut Self::Writer,
-        worker: u32,
-        parent: Option<u64>,
-        blocks: &[Block],
-    );
+    fn store(&self, writer: &mut Self::Writer, worker: u32, parent: Option<u64>, blocks: &[Block]);
 
     /// One event that removes these blocks.
     fn remove(&self, writer: &mut Self::Writer, worker: u32, names: &[u64]);
@@ -56,8 +50,9 @@ pub trait Peer: Sync + Sized {
 }
 
 /// The indexes there are.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[derive(Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     Kvradix,
@@ -72,13 +67,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 5] = [
-        Self::Kvradix,
-        Self::KvIndex,
-        Self::DynamoRadix,
-        Self::DynamoConcurrent,
-        Self::SmgRadix,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Kvradix, Self::KvIndex, Self::DynamoRadix, Self::DynamoConcurrent, Self::SmgRadix];
 
     /// Two lines, for the head of a column.
     pub fn title(self) -> &'static str {

@@ -17,6 +17,9 @@ pub struct Report {
     pub runs: u32,
     pub quick: bool,
     pub figures: Vec<Figure>,
+    /// What went wrong.
+    #[serde(default)]
+    pub failed: Vec<String>,
 }
 
 /// Where and when.
@@ -49,7 +52,8 @@ impl Machine {
     pub fn new() -> Self {
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpus.lines().find_map(|line| line.strip_prefix("model name"));
-        let processor = model.map_or("unknown processor", |rest| rest.trim_matches([' ', '\t', ':']));
+        let processor =
+            model.map_or("unknown processor", |rest| rest.trim_matches([' ', '\t', ':']));
         Self {
             processor: processor.to_owned(),
             cores: thread::available_parallelism().map_or(0, Into::into),
@@ -100,9 +104,9 @@ impl Figure {
         let others = self.runs.keys().filter(|kind| **kind != Kind::Kvradix);
         let medians = others.filter_map(|kind| Some((*kind, self.median(*kind)?)));
         let higher = self.unit.higher_is_better();
-        medians.filter(|(_, value)| !value.is_nan()).reduce(|best, other| {
-            if (other.1 > best.1) == higher { other } else { best }
-        })
+        medians
+            .filter(|(_, value)| !value.is_nan())
+            .reduce(|best, other| if (other.1 > best.1) == higher { other } else { best })
     }
 
     /// kvradix's figure by that of the best of the others.
@@ -128,42 +132,49 @@ impl Figure {
 
     /// The figure's name in words.
     pub fn title(&self) -> String {
-        let words: Vec<&str> = self.key.split('.').collect();
-        let quantile = |word: &str| match word {
-            "p999" => "p99.9".to_owned(),
-            other => other.to_owned(),
-        };
-        match words[..] {
-            ["churn", "cycles"] => "churn, cycles".to_owned(),
-            ["churn", "added", what] => format!("churn, {what} memory added per M cycles"),
-            ["fleet", variant, size, ref rest @ ..] => {
-                let what = match rest {
-                    ["live"] => "live bytes".to_owned(),
-                    ["resident"] => "resident bytes".to_owned(),
-                    ["evict"] => "tail-first eviction".to_owned(),
-                    ["drop"] => "drop a worker".to_owned(),
-                    ["miss", q] => format!("cold query, miss, {}", quantile(q)),
-                    [class, q] => {
-                        let holders = class.trim_start_matches('q');
-                        format!("cold query, {holders} holders, {}", quantile(q))
-                    }
-                    _ => rest.join(" "),
-                };
-                format!("fleet {size} {variant}, {what}")
-            }
-            ["contention", shape, how, readers, what] => {
-                let shape = shape.replace('x', " × ");
-                let beside = if how == "quiet" { "quiet" } else { "beside writer" };
-                let readers = readers.trim_start_matches('r');
-                let what = match what {
-                    "writes" => "writer's cycles".to_owned(),
-                    other => quantile(other),
-                };
-                format!("warm query {shape}, {beside}, {readers} readers, {what}")
-                    .replace("1 readers", "1 reader")
-            }
-            ["replay", "rate"] => "replay, block operations".to_owned(),
-            _ => self.key.clone(),
+        match self.key.strip_suffix(".cpu") {
+            Some(key) => format!("{}, per CPU second", title(key)),
+            None => title(&self.key),
         }
+    }
+}
+
+fn title(key: &str) -> String {
+    let words: Vec<&str> = key.split('.').collect();
+    let quantile = |word: &str| match word {
+        "p999" => "p99.9".to_owned(),
+        other => other.to_owned(),
+    };
+    match words[..] {
+        ["churn", "cycles"] => "churn, cycles".to_owned(),
+        ["churn", "added", what] => format!("churn, {what} memory added per M cycles"),
+        ["fleet", variant, size, ref rest @ ..] => {
+            let what = match rest {
+                ["live"] => "live bytes".to_owned(),
+                ["resident"] => "resident bytes".to_owned(),
+                ["evict"] => "tail-first eviction".to_owned(),
+                ["drop"] => "drop a worker".to_owned(),
+                ["miss", q] => format!("cold query, miss, {}", quantile(q)),
+                [class, q] => {
+                    let holders = class.trim_start_matches('q');
+                    format!("cold query, {holders} holders, {}", quantile(q))
+                }
+                _ => rest.join(" "),
+            };
+            format!("fleet {size} {variant}, {what}")
+        }
+        ["contention", shape, how, readers, what] => {
+            let shape = shape.replace('x', " × ");
+            let beside = if how == "quiet" { "quiet" } else { "beside writer" };
+            let readers = readers.trim_start_matches('r');
+            let what = match what {
+                "writes" => "writer's cycles".to_owned(),
+                other => quantile(other),
+            };
+            format!("warm query {shape}, {beside}, {readers} readers, {what}")
+                .replace("1 readers", "1 reader")
+        }
+        ["replay", "rate"] => "replay, block operations".to_owned(),
+        _ => key.to_owned(),
     }
 }

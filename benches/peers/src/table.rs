@@ -113,7 +113,8 @@ pub fn json(report: &Report) -> Value {
     let figures = value["figures"].as_array_mut().into_iter().flatten();
     for (shown, figure) in figures.zip(&report.figures) {
         let medians = figure.runs.keys().map(|kind| (json!(kind), figure.median(*kind)));
-        let medians = medians.filter_map(|(kind, median)| Some((kind.as_str()?.to_owned(), json!(median))));
+        let medians =
+            medians.filter_map(|(kind, median)| Some((kind.as_str()?.to_owned(), json!(median))));
         shown["medians"] = medians.collect();
         shown["title"] = json!(figure.title());
         shown["higher_is_better"] = json!(figure.unit.higher_is_better());

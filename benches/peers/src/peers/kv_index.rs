@@ -12,8 +12,8 @@ pub struct KvIndex {
 }
 
 pub struct Writer {
-    /// Per worker its block map; `None` once it has left.
-    maps: Vec<Option<ChainBlockMap>>,
+    /// Per worker its block map.
+    maps: Vec<ChainBlockMap>,
     blocks: Vec<StoredBlock>,
     names: Vec<SequenceHash>,
 }
@@ -39,7 +39,7 @@ impl Peer for KvIndex {
     fn writer(&self) -> Writer {
         let join = |worker| {
             self.intern(worker);
-            Some(ChainBlockMap::new())
+            ChainBlockMap::new()
         };
         let maps = (0..self.workers).map(join).collect();
         Writer { maps, blocks: Vec::new(), names: Vec::new() }
@@ -52,10 +52,7 @@ impl Peer for KvIndex {
             seq_hash: SequenceHash(block.name),
             content_hash: ContentHash(block.local),
         }));
-        let map = writer.maps[worker as usize].get_or_insert_with(|| {
-            self.intern(worker);
-            ChainBlockMap::new()
-        });
+        let map = &mut writer.maps[worker as usize];
         self.index
             .apply_stored(worker, &writer.blocks, parent.map(SequenceHash), map)
             .expect("workloads store under blocks that are held");
@@ -65,15 +62,15 @@ impl Peer for KvIndex {
     fn remove(&self, writer: &mut Writer, worker: u32, names: &[u64]) {
         writer.names.clear();
         writer.names.extend(names.iter().copied().map(SequenceHash));
-        if let Some(map) = &mut writer.maps[worker as usize] {
-            self.index.apply_removed(worker, &writer.names, map);
-        }
+        let map = &mut writer.maps[worker as usize];
+        self.index.apply_removed(worker, &writer.names, map);
     }
 
     fn drop_worker(&self, writer: &mut Writer, worker: u32) {
-        if let Some(map) = writer.maps[worker as usize].take() {
-            self.index.remove_worker(worker, map);
-        }
+        let map = std::mem::take(&mut writer.maps[worker as usize]);
+        self.index.remove_worker(worker, map);
+        // At once, so that it gets its slot again.
+        self.intern(worker);
     }
 
     fn flush(&self) {}

@@ -65,12 +65,7 @@ impl Peer for Kvradix {
     }
 
     #[inline]
-    fn matches(
-        &self,
-        reader: &mut Matches,
-        query: &[LocalHash],
-        mut report: impl FnMut(u32, u32),
-    ) {
+    fn matches(&self, reader: &mut Matches, query: &[LocalHash], mut report: impl FnMut(u32, u32)) {
         self.index.matches_into(query, reader);
         for found in reader.iter() {
             report(found.worker.id as u32, found.depth);

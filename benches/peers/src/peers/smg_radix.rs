@@ -13,8 +13,8 @@ pub struct SmgRadix {
 }
 
 pub struct Writer {
-    /// Per worker its holder; `None` once it has left.
-    holders: Vec<Option<HolderId>>,
+    /// Per worker its holder.
+    holders: Vec<HolderId>,
     blocks: Vec<(u64, u64)>,
 }
 
@@ -43,7 +43,7 @@ impl Peer for SmgRadix {
 
     fn writer(&self) -> Writer {
         let tree = &mut self.tree.write();
-        let holders = (0..self.workers).map(|worker| Some(join(tree, worker))).collect();
+        let holders = (0..self.workers).map(|worker| join(tree, worker)).collect();
         Writer { holders, blocks: Vec::new() }
     }
 
@@ -51,24 +51,22 @@ impl Peer for SmgRadix {
     fn store(&self, writer: &mut Writer, worker: u32, parent: Option<u64>, blocks: &[Block]) {
         writer.blocks.clear();
         writer.blocks.extend(blocks.iter().map(|block| (block.name, block.local)));
-        let mut tree = self.tree.write();
-        let holder =
-            *writer.holders[worker as usize].get_or_insert_with(|| join(&mut tree, worker));
-        tree.store(holder, parent, &writer.blocks)
-            .expect("workloads store under blocks that are held");
+        let holder = writer.holders[worker as usize];
+        let stored = self.tree.write().store(holder, parent, &writer.blocks);
+        stored.expect("workloads store under blocks that are held");
     }
 
     #[inline]
     fn remove(&self, writer: &mut Writer, worker: u32, names: &[u64]) {
-        if let Some(holder) = writer.holders[worker as usize] {
-            self.tree.write().remove(holder, names);
-        }
+        self.tree.write().remove(writer.holders[worker as usize], names);
     }
 
     fn drop_worker(&self, writer: &mut Writer, worker: u32) {
-        if let Some(holder) = writer.holders[worker as usize].take() {
-            self.tree.write().retire_holder(holder);
-        }
+        let tree = &mut self.tree.write();
+        let holder = &mut writer.holders[worker as usize];
+        tree.retire_holder(*holder);
+        // At once, so that it gets its index again.
+        *holder = join(tree, worker);
     }
 
     fn flush(&self) {}

@@ -179,13 +179,7 @@ fn local(rng: &mut SmallRng) -> u64 {
 }
 
 /// Stores a run of new blocks below the worker's block above the first.
-fn store<P: Peer>(
-    peer: &P,
-    writer: &mut P::Writer,
-    id: u32,
-    worker: &Worker,
-    blocks: &[Block],
-) {
+fn store<P: Peer>(peer: &P, writer: &mut P::Writer, id: u32, worker: &Worker, blocks: &[Block]) {
     let Some(first) = blocks.first() else { return };
     let (parent, _) = worker.held[&first.name];
     peer.store(writer, id, (parent != 0).then_some(parent), blocks);

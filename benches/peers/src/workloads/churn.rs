@@ -10,14 +10,13 @@
 //! - `added.live`, `added.resident`: what memory grew by, for each million of
 //!   cycles.
 
-use std::time::Instant;
-
 use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
 use crate::memory::Memory;
 use crate::metric::{Metrics, Unit};
 use crate::peer::Peer;
+use crate::stopwatch::Stopwatch;
 
 const PROMPT_BLOCKS: u64 = 16;
 const SUFFIX_BLOCKS: usize = 8;
@@ -49,14 +48,13 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
     };
     cycles(WARM_UP_CYCLES);
     let before = Memory::now();
-    let started = Instant::now();
+    let mut metrics = Metrics::default();
+    let watch = Stopwatch::start();
     cycles(settings.cycles);
-    let seconds = started.elapsed().as_secs_f64();
+    watch.stop(settings.cycles as usize, "churn.cycles", &mut metrics);
     let added = Memory::now().since(before);
 
     let millions = settings.cycles as f64 / 1e6;
-    let mut metrics = Metrics::default();
-    metrics.add("churn.cycles", Unit::MillionPerSecond, millions / seconds);
     metrics.add("churn.added.live", Unit::Megabytes, added.live / 1e6 / millions);
     metrics.add("churn.added.resident", Unit::Megabytes, added.resident / 1e6 / millions);
     metrics

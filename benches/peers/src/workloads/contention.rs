@@ -1,9 +1,9 @@
 //! Queries of a hot prefix, quiet and beside a writer.
 //!
 //! The index holds one chain: 64 blocks held by 8 workers, or 512 blocks held
-//! by 128, stored in events of 8 blocks by workers that take turns. Readers
-//! (1, 2 or 8 threads) ask for exactly this chain, again and again. The
-//! writer, where there is one, is a further thread that without a pause
+//! by 128, each of which stored it in one event, so that no index has it in
+//! pieces. Readers (1, 2 or 8 threads) ask for exactly this chain, again and
+//! again. The writer, where there is one, is a further thread that without a pause
 //! stores, for one of the holders, 8 new blocks below the chain's last one and
 //! removes them again, an event each.
 //!
@@ -27,7 +27,7 @@ use crate::metric::{Metrics, Unit};
 use crate::peer::Peer;
 use crate::samples::{Samples, clock_cost};
 
-const BATCH: usize = 8;
+const SUFFIX_BLOCKS: usize = 8;
 /// Queries between two looks at whether to stop.
 const STRIDE: u64 = 16;
 
@@ -59,7 +59,11 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
                 let rates = scene.play(readers, writing, settings.seconds, Measure::Rate);
                 metrics.add(format!("{key}.reads"), Unit::MillionPerSecond, rates.reads / 1e6);
                 if writing {
-                    metrics.add(format!("{key}.writes"), Unit::MillionPerSecond, rates.writes / 1e6);
+                    metrics.add(
+                        format!("{key}.writes"),
+                        Unit::MillionPerSecond,
+                        rates.writes / 1e6,
+                    );
                 }
             }
         }
@@ -99,12 +103,8 @@ impl<P: Peer> Scene<P> {
         let peer = P::new(holders);
         let mut writer = peer.writer();
         let chain: Vec<Block> = (0..blocks).map(Block::of).collect();
-        let mut parent = None;
-        for batch in chain.chunks(BATCH) {
-            for worker in 0..holders {
-                peer.store(&mut writer, worker, parent, batch);
-            }
-            parent = batch.last().map(|block| block.name);
+        for worker in 0..holders {
+            peer.store(&mut writer, worker, None, &chain);
         }
         peer.flush();
 
@@ -123,8 +123,9 @@ impl<P: Peer> Scene<P> {
         let threads = readers + usize::from(writing);
         let (start, stop) = (&Barrier::new(threads + 1), &AtomicBool::new(false));
         thread::scope(|scope| {
-            let reading: Vec<_> =
-                (0..readers).map(|_| scope.spawn(move || self.read(start, stop, measure))).collect();
+            let reading: Vec<_> = (0..readers)
+                .map(|_| scope.spawn(move || self.read(start, stop, measure)))
+                .collect();
             let writing = writing.then(|| scope.spawn(move || self.write(start, stop)));
             start.wait();
             thread::sleep(Duration::from_secs_f64(seconds));
@@ -174,7 +175,7 @@ impl<P: Peer> Scene<P> {
         let Writing { writer, unused } = &mut *self.writer.lock();
         let parent = self.chain.last().map(|block| block.name);
         let worker = self.holders / 2;
-        let mut suffix = [Block::default(); BATCH];
+        let mut suffix = [Block::default(); SUFFIX_BLOCKS];
         let mut cycles = 0_u64;
         start.wait();
         let began = Instant::now();

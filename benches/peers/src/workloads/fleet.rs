@@ -49,6 +49,7 @@ use crate::memory::Memory;
 use crate::metric::{Metrics, Unit};
 use crate::peer::Peer;
 use crate::samples::{Samples, clock_cost};
+use crate::stopwatch::Stopwatch;
 
 const WORKERS: u32 = 256;
 const PREFIX_BLOCKS: (u32, u32) = (8, 512);
@@ -278,7 +279,7 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
     let mut writer = peer.writer();
 
     let before = Memory::now();
-    let started = Instant::now();
+    let watch = Stopwatch::start();
     let mut blocks = &stores.blocks[..];
     for event in &stores.events {
         let (stored, rest) = blocks.split_at(event.blocks as usize);
@@ -286,9 +287,8 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
         blocks = rest;
     }
     peer.flush();
-    let seconds = started.elapsed().as_secs_f64();
+    watch.stop(fleet.blocks as usize, &format!("{name}.fill"), &mut metrics);
     let held = fleet.blocks as f64;
-    metrics.add(format!("{name}.fill"), Unit::MillionPerSecond, held / 1e6 / seconds);
     let added = Memory::now().since(before);
     metrics.add(format!("{name}.live"), Unit::BytesPerBlock, added.live / held);
     metrics.add(format!("{name}.resident"), Unit::BytesPerBlock, added.resident / held);
@@ -307,14 +307,12 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
     metrics.add(format!("{name}.drop"), Unit::Milliseconds, dropped[dropped.len() / 2]);
 
     let evictions = fleet.evictions(|worker| !leaves(worker));
-    let started = Instant::now();
+    let watch = Stopwatch::start();
     for (worker, block) in &evictions {
         peer.remove(&mut writer, *worker, &[*block]);
     }
     peer.flush();
-    let seconds = started.elapsed().as_secs_f64();
-    let evicted = evictions.len() as f64 / 1e6;
-    metrics.add(format!("{name}.evict"), Unit::MillionPerSecond, evicted / seconds);
+    watch.stop(evictions.len(), &format!("{name}.evict"), &mut metrics);
     metrics
 }
 

@@ -23,15 +23,15 @@ use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use lru::LruCache;
 use serde::Deserialize;
 
 use crate::block::{Block, mix};
-use crate::metric::{Metrics, Unit};
+use crate::metric::Metrics;
 use crate::peer::Peer;
+use crate::stopwatch::Stopwatch;
 
 const WORKERS: usize = 32;
 const CACHE_BLOCKS: usize = 40_000;
@@ -149,7 +149,8 @@ pub fn run<P: Peer>(trace: &Path, limit: usize) -> Result<Metrics> {
     let mut writer = peer.writer();
     let mut reader = P::Reader::default();
     let mut operations = 0;
-    let started = Instant::now();
+    let mut metrics = Metrics::default();
+    let watch = Stopwatch::start();
     for request in &requests {
         let mut sum = 0_u64;
         peer.matches(&mut reader, P::query(&request.query), |worker, depth| {
@@ -165,8 +166,6 @@ pub fn run<P: Peer>(trace: &Path, limit: usize) -> Result<Metrics> {
         operations += request.query.len() + request.removed.len() + request.stored.len();
     }
     peer.flush();
-    let seconds = started.elapsed().as_secs_f64();
-    let mut metrics = Metrics::default();
-    metrics.add("replay.rate", Unit::MillionPerSecond, operations as f64 / 1e6 / seconds);
+    watch.stop(operations, "replay.rate", &mut metrics);
     Ok(metrics)
 }
