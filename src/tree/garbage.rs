@@ -54,6 +54,9 @@ const LIMIT: usize = 2 << 20;
 /// readers' pins are short, but their threads may be stopped for long.
 const PATIENCE: usize = if cfg!(kvradix_loom) { 2 } else { 2_000 };
 
+/// Rounds that a flush tries.
+const FLUSH_ROUNDS: usize = if cfg!(kvradix_loom) { 4 } else { 256 };
+
 /// The retired values of one index.
 pub(super) struct Garbage {
     list: Mutex<List>,
@@ -152,6 +155,21 @@ impl Garbage {
         }
         drop(guard);
         self.reclaim();
+    }
+
+    /// Frees all there is, if no other thread keeps a pin for long.
+    pub(super) fn collect_all(&self) {
+        // An epoch ends with each round, and two have to; a thread that was
+        // stopped while it held a pin needs its turn first.
+        for round in 0..FLUSH_ROUNDS {
+            self.collect();
+            if self.bytes() == 0 {
+                return;
+            }
+            if round > 3 {
+                yield_now();
+            }
+        }
     }
 
     /// Before an event: above the limit, reclaims and lets readers run until

@@ -433,10 +433,7 @@ impl Shared {
                 self.drain(&lane);
             }
         }
-        // An epoch ends with each round; two have to.
-        for _ in 0..4 {
-            self.tree.garbage.collect();
-        }
+        self.tree.garbage.collect_all();
     }
 
     pub(crate) fn flush_worker(&self, worker: WorkerId) {
