@@ -116,7 +116,16 @@ fn streams_that_end_with_nothing_leave_no_byte_behind() {
             for _ in 0..10 {
                 run(&index, &ops);
             }
-            let left = live(&index) - before;
+            // Tasks that have yet to run keep what they were sent to: the
+            // shell of a worker's lane, for as long as the machine is busy.
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let left = loop {
+                let left = live(&index) - before;
+                if left <= SLACK || Instant::now() > deadline {
+                    break left;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            };
             assert!(left <= SLACK, "{}, {naming:?}: {left} bytes", setup.name);
         }
     }

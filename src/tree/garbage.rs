@@ -77,6 +77,9 @@ struct List {
     open: Vec<Retired>,
     open_bytes: usize,
     sealed: VecDeque<Batch>,
+    /// How many batches were ever sealed, and how many of them freed.
+    sealed_ever: u64,
+    freed_ever: u64,
 }
 
 struct Batch {
@@ -132,6 +135,7 @@ impl Garbage {
                 return;
             }
             let Some(batch) = list.sealed.pop_front() else { return };
+            list.freed_ever += 1;
             self.bytes.store((self.bytes() - batch.bytes) as u64, Ordering::Relaxed);
             drop(list);
             for value in batch.values {
@@ -163,15 +167,20 @@ impl Garbage {
         self.reclaim();
     }
 
-    /// Frees all there is, if no other thread keeps a pin for long.
+    /// Seals what is open and frees all that was there when it was called, if
+    /// no other thread keeps a pin for long. The caller holds no lock and no
+    /// pin.
     pub(super) fn collect_all(&self) {
+        self.collect();
+        let goal = self.list.lock(Rank::Retired).sealed_ever;
         // An epoch ends with each round, and two have to; a thread that was
         // stopped while it held a pin needs its turn first.
         for round in 0..FLUSH_ROUNDS {
-            self.collect();
-            if self.bytes() == 0 {
+            if self.list.lock(Rank::Retired).freed_ever >= goal {
                 return;
             }
+            pin().advance();
+            self.reclaim();
             if round > 3 {
                 yield_now();
             }
@@ -211,6 +220,7 @@ impl List {
         let ready = Arc::new(AtomicBool::new(false));
         let values = std::mem::replace(&mut self.open, Vec::with_capacity(BATCH));
         let bytes = std::mem::take(&mut self.open_bytes);
+        self.sealed_ever += 1;
         self.sealed.push_back(Batch { ready: ready.clone(), values, bytes });
         ready
     }

@@ -426,6 +426,9 @@ impl Shared {
         let guard = pin();
         let sealed = self.end_event(&lane, &mut state, &guard);
         drop(guard);
+        // Who still has the lane keeps no more than its shell.
+        state.batch = Vec::new();
+        state.holdings.scratch = Default::default();
         drop(state);
         if sealed {
             self.tree.garbage.reclaim();
@@ -442,7 +445,18 @@ impl Shared {
     }
 
     pub(crate) fn flush(&self) {
+        // What is listed need not wait for the alarm; nor need the lanes of
+        // workers that are gone.
         let mut dirty = Vec::new();
+        while let Some(lane) = self.dirty.pop() {
+            // AcqRel: as in `drain_listed`.
+            lane.listed.swap(false, Ordering::AcqRel);
+            dirty.push(lane);
+        }
+        for lane in dirty.drain(..).filter(|lane| lane.is_dirty()) {
+            self.drain(&lane);
+        }
+        // Lanes that another thread has taken off the list and not drained.
         self.registry.for_each(|_, lane| {
             if lane.is_dirty() {
                 dirty.push(lane.clone());
