@@ -152,7 +152,8 @@ fn title(key: &str) -> String {
             let what = match rest {
                 ["live"] => "live bytes".to_owned(),
                 ["resident"] => "resident bytes".to_owned(),
-                ["evict"] => "tail-first eviction".to_owned(),
+                ["evict", "single"] => "tail-first eviction, one worker at a time".to_owned(),
+                ["evict", _] => "tail-first eviction, workers in turns".to_owned(),
                 ["drop"] => "drop a worker".to_owned(),
                 ["miss", q] => format!("cold query, miss, {}", quantile(q)),
                 [class, q] => {
@@ -175,6 +176,7 @@ fn title(key: &str) -> String {
                 .replace("1 readers", "1 reader")
         }
         ["replay", "rate"] => "replay, block operations".to_owned(),
+        ["replay", part] => format!("replay, {part} alone"),
         _ => key.to_owned(),
     }
 }
