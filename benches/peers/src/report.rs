@@ -133,7 +133,7 @@ impl Figure {
     /// The figure's name in words.
     pub fn title(&self) -> String {
         match self.key.strip_suffix(".cpu") {
-            Some(key) => format!("{}, per CPU second", title(key)),
+            Some(key) => format!("{}, by CPU time", title(key)),
             None => title(&self.key),
         }
     }

@@ -303,12 +303,18 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
         (0..WORKERS).partition(|worker| worker % (WORKERS / DROPPED) == 0);
     let mut dropped = Vec::new();
     for worker in left {
-        let started = Instant::now();
+        let watch = Stopwatch::start();
         peer.drop_worker(&mut writer, worker);
-        dropped.push(started.elapsed().as_secs_f64() * 1e3);
+        dropped.push(watch.seconds());
     }
-    dropped.sort_by(f64::total_cmp);
-    metrics.add(format!("{name}.drop"), Unit::Milliseconds, dropped[dropped.len() / 2]);
+    for (key, seconds) in [("drop", |(wall, _)| wall), ("drop.cpu", |(_, used)| used)]
+        as [(&str, fn((f64, f64)) -> f64); 2]
+    {
+        let mut seconds: Vec<f64> = dropped.iter().copied().map(seconds).collect();
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds[seconds.len() / 2] * 1e3;
+        metrics.add(format!("{name}.{key}"), Unit::Milliseconds, median);
+    }
 
     let (single, turns): (Vec<u32>, Vec<u32>) = stayed.iter().partition(|worker| *worker % 2 == 1);
     for (how, workers, turn) in [("single", single, usize::MAX), ("turns", turns, BATCH as usize)] {
