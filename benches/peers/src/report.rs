@@ -160,7 +160,8 @@ fn title(key: &str) -> String {
                 ["miss", q] => format!("cold query, miss, {}", quantile(q)),
                 [class, q] => {
                     let holders = class.trim_start_matches('q');
-                    format!("cold query, {holders} holders, {}", quantile(q))
+                    let plural = if holders == "1" { "" } else { "s" };
+                    format!("cold query, {holders} holder{plural}, {}", quantile(q))
                 }
                 _ => rest.join(" "),
             };
