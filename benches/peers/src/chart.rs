@@ -12,12 +12,15 @@ use crate::table::number;
 
 /// Panels beside each other.
 const COLUMNS: usize = 3;
-const PANEL: (i32, i32) = (400, 150);
+const PANEL: (i32, i32) = (470, 150);
 const MARGIN: i32 = 16;
 const HEAD: i32 = 46;
 /// Where a panel's bars begin, and how long the longest is.
-const BARS: (i32, i32) = (130, 190);
+const BARS: (i32, i32) = (130, 230);
 const BAR: i32 = 20;
+
+/// Bars are cut at so many times kvradix's or the best other's value.
+const CUT: f64 = 5.0;
 
 /// Draws one panel for each figure; its longest bar takes the whole width.
 ///
@@ -63,16 +66,20 @@ fn panel(area: &Area, figure: &Figure, (left, top): (i32, i32)) -> Painted {
     let medians: Vec<(Kind, f64)> =
         figure.runs.keys().filter_map(|kind| Some((*kind, figure.median(*kind)?))).collect();
     let most = medians.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
+    let compared = [figure.median(Kind::Kvradix), figure.best_other().map(|(_, value)| value)];
+    let cut = compared.into_iter().flatten().fold(0.0, f64::max) * CUT;
+    let most = if cut > 0.0 { most.min(cut) } else { most };
     for (at, (kind, value)) in medians.into_iter().enumerate() {
         let y = top + BAR + at as i32 * BAR;
         let x = left + BARS.0;
-        let width = (f64::from(BARS.1) * value / most).max(1.0) as i32;
+        let width = (f64::from(BARS.1) * (value / most).min(1.0)).max(1.0) as i32;
         let colour =
             if kind == Kind::Kvradix { RGBColor(31, 119, 180) } else { RGBColor(190, 190, 190) };
         area.draw(&Rectangle::new([(x, y + 2), (x + width, y + BAR - 3)], colour.filled()))?;
         let name = kind.title().replace('\n', " ");
         write(area, name, (x - 6, y + 4), 11, &BLACK, HPos::Right)?;
-        write(area, number(value), (x + width + 4, y + 4), 11, &BLACK, HPos::Left)?;
+        let cut = if value > most { " (cut)" } else { "" };
+        write(area, number(value) + cut, (x + width + 4, y + 4), 11, &BLACK, HPos::Left)?;
     }
     Ok(())
 }

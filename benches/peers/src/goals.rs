@@ -36,7 +36,7 @@ pub fn of(key: &str) -> Option<Goals> {
         ["churn", "cycles"] => goals((1.5, KV_INDEX), (1.3, To::Peer(Kind::DynamoRadix))),
         ["fleet", "mixed", "4m" | "32m", "fill"] => both(To::Best, 1.25, 2.0),
         ["fleet", "shared", "4m", "fill"] => both(To::Best, 1.5, 3.0),
-        ["fleet", _, "4m" | "32m", "evict"] => both(To::Best, 3.0, 5.0),
+        ["fleet", _, "4m" | "32m", "evict", "single" | "turns"] => both(To::Best, 3.0, 5.0),
         ["fleet", _, "4m" | "32m", "q1" | "q8" | "q64" | "miss", "p50"] => both(To::Best, 0.8, 0.5),
         ["fleet", "mixed", "4m", "live"] => both(To::Itself, 31.0, 24.0),
         ["fleet", "shared", "4m", "live"] => both(To::Itself, 16.0, 12.0),

@@ -46,7 +46,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Adds a figure, unless it is none: what did not happen has no rate.
     pub fn add(&mut self, key: impl Into<String>, unit: Unit, value: f64) {
-        self.list.push(Metric { key: key.into(), unit, value });
+        if value.is_finite() {
+            self.list.push(Metric { key: key.into(), unit, value });
+        }
     }
 }

@@ -72,7 +72,9 @@ impl Machine {
 fn date() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut days = since.as_secs() / 86_400;
-    let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let mut year = 1970;
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));
@@ -133,7 +135,7 @@ impl Figure {
     /// The figure's name in words.
     pub fn title(&self) -> String {
         match self.key.strip_suffix(".cpu") {
-            Some(key) => format!("{}, per CPU second", title(key)),
+            Some(key) => format!("{}, by CPU time", title(key)),
             None => title(&self.key),
         }
     }
@@ -152,12 +154,14 @@ fn title(key: &str) -> String {
             let what = match rest {
                 ["live"] => "live bytes".to_owned(),
                 ["resident"] => "resident bytes".to_owned(),
-                ["evict"] => "tail-first eviction".to_owned(),
+                ["evict", "single"] => "tail-first eviction, one worker at a time".to_owned(),
+                ["evict", _] => "tail-first eviction, workers in turns".to_owned(),
                 ["drop"] => "drop a worker".to_owned(),
                 ["miss", q] => format!("cold query, miss, {}", quantile(q)),
                 [class, q] => {
                     let holders = class.trim_start_matches('q');
-                    format!("cold query, {holders} holders, {}", quantile(q))
+                    let plural = if holders == "1" { "" } else { "s" };
+                    format!("cold query, {holders} holder{plural}, {}", quantile(q))
                 }
                 _ => rest.join(" "),
             };
@@ -175,6 +179,7 @@ fn title(key: &str) -> String {
                 .replace("1 readers", "1 reader")
         }
         ["replay", "rate"] => "replay, block operations".to_owned(),
+        ["replay", part] => format!("replay, {part} alone"),
         _ => key.to_owned(),
     }
 }

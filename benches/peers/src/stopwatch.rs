@@ -16,13 +16,17 @@ impl Stopwatch {
         Self { used: processor_seconds(), started: Instant::now() }
     }
 
+    /// Since the start, in seconds: time on the wall and processor time.
+    pub fn seconds(&self) -> (f64, f64) {
+        (self.started.elapsed().as_secs_f64(), processor_seconds() - self.used)
+    }
+
     /// Adds the rate of `count` since the start; beside it, as `.cpu`, that
     /// for each second of processor time. Other processes hardly touch the
     /// latter, and an index's own threads count in it, so it tells how much
     /// work there is where the machine is not idle.
     pub fn stop(self, count: usize, key: &str, metrics: &mut Metrics) {
-        let seconds = self.started.elapsed().as_secs_f64();
-        let used = processor_seconds() - self.used;
+        let (seconds, used) = self.seconds();
         let millions = count as f64 / 1e6;
         metrics.add(key, Unit::MillionPerSecond, millions / seconds);
         metrics.add(format!("{key}.cpu"), Unit::MillionPerSecond, millions / used);

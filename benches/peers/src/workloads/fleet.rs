@@ -26,9 +26,11 @@
 //! the median counts.
 //!
 //! **Eviction.** The other workers evict the first half of what they stored,
-//! chain by chain from the tail's end up, one block an event. The workers take
-//! turns, 8 events each, as an engine evicts that makes room for its next
-//! batch. All events lie in memory before the clock starts.
+//! chain by chain from the tail's end up, one block an event. One half of them
+//! comes worker after worker (`evict.single`: what belongs to one worker stays
+//! in the processor's caches), the other half takes turns, 8 events each, as
+//! engines evict that make room for their next batch (`evict.turns`). All
+//! events lie in memory before the clock starts.
 //!
 //! Fill and eviction end with a flush, which their time includes. Live bytes
 //! are what the allocator has handed out more than before the fill, after it
@@ -210,17 +212,18 @@ impl Fleet {
         stores
     }
 
-    /// One (worker, name) an event.
-    fn evictions(&self, stayed: impl Fn(u32) -> bool) -> Vec<(u32, u64)> {
+    /// Evictions of these workers, one (worker, name) an event; the workers
+    /// take turns of so many events.
+    fn evictions(&self, workers: &[u32], turn: usize) -> Vec<(u32, u64)> {
         let mut events = Vec::new();
         // Per worker which of its holdings, and how much of it is evicted.
         let mut at = vec![(0_usize, 0_u32); WORKERS as usize];
         let mut busy = true;
         while busy {
             busy = false;
-            for worker in (0..WORKERS).filter(|worker| stayed(*worker)) {
+            for &worker in workers {
                 let holdings = &self.by_worker[worker as usize];
-                for _ in 0..BATCH {
+                for _ in 0..turn {
                     let (which, gone) = &mut at[worker as usize];
                     let Some(&holding) = holdings[..holdings.len() / 2].get(*which) else { break };
                     busy = true;
@@ -296,23 +299,33 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
 
     query(&peer, &fleet, settings, &mut metrics);
 
+    let (left, stayed): (Vec<u32>, Vec<u32>) =
+        (0..WORKERS).partition(|worker| worker % (WORKERS / DROPPED) == 0);
     let mut dropped = Vec::new();
-    let leaves = |worker: u32| worker % (WORKERS / DROPPED) == 0;
-    for worker in (0..WORKERS).filter(|worker| leaves(*worker)) {
-        let started = Instant::now();
+    for worker in left {
+        let watch = Stopwatch::start();
         peer.drop_worker(&mut writer, worker);
-        dropped.push(started.elapsed().as_secs_f64() * 1e3);
+        dropped.push(watch.seconds());
     }
-    dropped.sort_by(f64::total_cmp);
-    metrics.add(format!("{name}.drop"), Unit::Milliseconds, dropped[dropped.len() / 2]);
+    for (key, seconds) in [("drop", |(wall, _)| wall), ("drop.cpu", |(_, used)| used)]
+        as [(&str, fn((f64, f64)) -> f64); 2]
+    {
+        let mut seconds: Vec<f64> = dropped.iter().copied().map(seconds).collect();
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds[seconds.len() / 2] * 1e3;
+        metrics.add(format!("{name}.{key}"), Unit::Milliseconds, median);
+    }
 
-    let evictions = fleet.evictions(|worker| !leaves(worker));
-    let watch = Stopwatch::start();
-    for (worker, block) in &evictions {
-        peer.remove(&mut writer, *worker, &[*block]);
+    let (single, turns): (Vec<u32>, Vec<u32>) = stayed.iter().partition(|worker| *worker % 2 == 1);
+    for (how, workers, turn) in [("single", single, usize::MAX), ("turns", turns, BATCH as usize)] {
+        let evictions = fleet.evictions(&workers, turn);
+        let watch = Stopwatch::start();
+        for (worker, block) in &evictions {
+            peer.remove(&mut writer, *worker, &[*block]);
+        }
+        peer.flush();
+        watch.stop(evictions.len(), &format!("{name}.evict.{how}"), &mut metrics);
     }
-    peer.flush();
-    watch.stop(evictions.len(), &format!("{name}.evict"), &mut metrics);
     metrics
 }
 

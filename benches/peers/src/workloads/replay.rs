@@ -17,19 +17,22 @@
 //!
 //! **Measured.** One thread plays the stream, for each request the query with
 //! the whole prompt, the removal, the store, and ends with a flush. `rate`:
-//! blocks looked up (matched or not), stored and removed, a second.
+//! blocks looked up (matched or not), stored and removed, a second. Beside it
+//! the same of each part by the time of its own calls, which is not the whole
+//! truth where an index puts work off.
 
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use lru::LruCache;
 use serde::Deserialize;
 
 use crate::block::{Block, mix};
-use crate::metric::Metrics;
+use crate::metric::{Metrics, Unit};
 use crate::peer::Peer;
 use crate::stopwatch::Stopwatch;
 
@@ -139,6 +142,23 @@ fn read(trace: &Path, limit: usize) -> Result<Vec<Vec<Block>>> {
     Ok(prompts)
 }
 
+/// One kind of call.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    blocks: usize,
+    took: Duration,
+}
+
+impl Part {
+    #[inline]
+    fn time(&mut self, blocks: usize, call: impl FnOnce()) {
+        let started = Instant::now();
+        call();
+        self.took += started.elapsed();
+        self.blocks += blocks;
+    }
+}
+
 pub fn run<P: Peer>(trace: &Path, limit: usize) -> Result<Metrics> {
     let mut fleet = Fleet::new();
     let requests: Vec<Request> =
@@ -148,24 +168,35 @@ pub fn run<P: Peer>(trace: &Path, limit: usize) -> Result<Metrics> {
     let peer = P::new(WORKERS as u32);
     let mut writer = peer.writer();
     let mut reader = P::Reader::default();
-    let mut operations = 0;
+    let mut parts = [Part::default(); 3];
     let mut metrics = Metrics::default();
     let watch = Stopwatch::start();
     for request in &requests {
-        let mut sum = 0_u64;
-        peer.matches(&mut reader, P::query(&request.query), |worker, depth| {
-            sum += u64::from(worker ^ depth);
+        let [lookups, removals, stores] = &mut parts;
+        lookups.time(request.query.len(), || {
+            let mut sum = 0_u64;
+            peer.matches(&mut reader, P::query(&request.query), |worker, depth| {
+                sum += u64::from(worker ^ depth);
+            });
+            black_box(sum);
         });
-        black_box(sum);
         if !request.removed.is_empty() {
-            peer.remove(&mut writer, request.worker, &request.removed);
+            removals.time(request.removed.len(), || {
+                peer.remove(&mut writer, request.worker, &request.removed);
+            });
         }
         if !request.stored.is_empty() {
-            peer.store(&mut writer, request.worker, request.parent, &request.stored);
+            stores.time(request.stored.len(), || {
+                peer.store(&mut writer, request.worker, request.parent, &request.stored);
+            });
         }
-        operations += request.query.len() + request.removed.len() + request.stored.len();
     }
     peer.flush();
+    let operations = parts.iter().map(|part| part.blocks).sum();
     watch.stop(operations, "replay.rate", &mut metrics);
+    for (part, name) in parts.iter().zip(["lookups", "removals", "stores"]) {
+        let rate = part.blocks as f64 / 1e6 / part.took.as_secs_f64();
+        metrics.add(format!("replay.{name}"), Unit::MillionPerSecond, rate);
+    }
     Ok(metrics)
 }
