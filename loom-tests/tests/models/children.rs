@@ -280,7 +280,7 @@ fn name_elsewhere() {
     let index = shared(small());
     store(&index, K, &[1]);
     index.store(A, None, &[crate::world::named(7, 5)]).expect("stored");
-    let storing = on(&index, |index| extend_named(index));
+    let storing = on(&index, extend_named);
     remove(&index, A, &[7]);
     storing.join();
     assert!(index.has(B, kvradix::SequenceHash(7)), "the name is gone");
