@@ -31,9 +31,8 @@ fn tail_first(criterion: &mut Criterion) {
     let evicted: Vec<SequenceHash> =
         suffixes.iter().flat_map(|suffix| names(suffix).into_iter().rev()).collect();
     group.throughput(Throughput::Elements(evicted.len() as u64));
-    let ways: [(&str, fn() -> Index); 2] =
-        [("drained", Index::new), ("by the caller", || Index::builder().drain_threads(0).build())];
-    for (way, build) in ways {
+    for (way, threads) in [("drained", 1), ("by the caller", 0)] {
+        let build = || Index::builder().drain_threads(threads).build();
         for batch in [1, 16] {
             group.bench_function(BenchmarkId::new(way, batch), |bencher| {
                 bencher.iter_batched_ref(

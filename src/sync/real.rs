@@ -231,17 +231,77 @@ impl Hasher for FoldHasher {
     }
 }
 
+/// Has the processor fetch the cache line at `at`, whatever is there.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and cannot fault, also of an address
+    // that is none.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// An address that is only ever prefetched, so it may be out of date.
+pub(crate) struct Hint<T>(std::sync::atomic::AtomicPtr<T>);
+
+impl<T> Hint<T> {
+    pub(crate) fn new(at: *const T) -> Self {
+        Self(std::sync::atomic::AtomicPtr::new(at.cast_mut()))
+    }
+
+    pub(crate) fn set(&self, at: *const T) {
+        self.0.store(at.cast_mut(), super::Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.0.load(super::Ordering::Relaxed));
+    }
+}
+
 /// A map sharded by its keys' hashes, each shard behind a lock of its own.
 pub(crate) struct ShardedMap<K, V> {
     map: DashMap<K, V, Fold>,
     rank: Rank,
+    /// Whether a shard has ever outgrown what caches keep.
+    large: Counter,
 }
+
+/// Buckets of a shard above which a prefetch pays.
+const LARGE_SHARD: usize = 4_096;
 
 impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     /// `shards` is a power of two above 1; `rank` is the locks' place in the
     /// lock order.
     pub(crate) fn new(shards: usize, rank: Rank) -> Self {
-        Self { map: DashMap::with_hasher_and_shard_amount(Fold::random(), shards), rank }
+        let map = DashMap::with_hasher_and_shard_amount(Fold::random(), shards);
+        Self { map, rank, large: Counter::new(0) }
+    }
+
+    /// Has the processor fetch what an operation on each of `keys` will
+    /// touch, if the map is so large that it will have to. The lock of one
+    /// operation keeps the processor from looking ahead to the next, so a
+    /// batch asks for all first.
+    #[inline]
+    pub(crate) fn prefetch(&self, keys: impl Iterator<Item = K>) {
+        if self.large.load(super::Ordering::Relaxed) == 0 {
+            return;
+        }
+        for key in keys {
+            let hash = self.map.hash_usize(&key);
+            let shard = &self.map.shards()[self.map.determine_shard(hash)];
+            let Some(table) = shard.try_read() else { continue };
+            let at = hash & (table.buckets() - 1);
+            // Control bytes go up from here, buckets go down.
+            let end = table.data_end().as_ptr();
+            prefetch(end.cast::<u8>().wrapping_add(at));
+            prefetch(end.wrapping_sub(at + 1));
+        }
     }
 
     /// A copy of the value at `key`.
@@ -278,6 +338,9 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
             Ok(bucket) => Some(unsafe { bucket.as_ref() }.1.get().clone()),
             Err(slot) => {
                 let value = make()?;
+                if shard.buckets() > LARGE_SHARD {
+                    self.large.store(1, super::Ordering::Relaxed);
+                }
                 let entry = (key, SharedValue::new(value.clone()));
                 // SAFETY: the slot was found under the lock that is still
                 // held, and the table did not change since.

@@ -54,6 +54,11 @@ impl Columns {
         Self { words, cap, high: 0 }
     }
 
+    /// Where the allocation begins, for a prefetch.
+    pub(super) fn start(&self) -> *const Word {
+        self.words.as_ptr()
+    }
+
     /// Slots of each column.
     pub(super) fn capacity(&self) -> u32 {
         self.cap

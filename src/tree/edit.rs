@@ -168,6 +168,7 @@ impl<'n> Edit<'n> {
     pub(super) fn replace_columns(&mut self, columns: Columns, scratch: &mut Scratch) {
         let before = std::mem::replace(&mut self.half.columns, columns);
         scratch.retired.push(Retired::Columns(before));
+        self.node.moved_columns(&self.half);
         self.touched = true;
     }
 

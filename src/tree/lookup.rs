@@ -9,6 +9,9 @@ use crate::SequenceHash;
 use crate::sync::rank::Rank;
 use crate::sync::{Guard, ShardedMap};
 
+/// Names to prefetch before they are looked at one by one.
+pub(super) const AHEAD: usize = 16;
+
 /// The map from names to places.
 pub(super) struct Lookup {
     map: ShardedMap<SequenceHash, Place>,
@@ -17,6 +20,13 @@ pub(super) struct Lookup {
 impl Lookup {
     pub(super) fn new(shards: usize) -> Self {
         Self { map: ShardedMap::new(shards, Rank::Lookup) }
+    }
+
+    /// Makes ready for an operation on each of `names`; a batch of them at a
+    /// time, so that they are still there when their turn comes.
+    #[inline]
+    pub(super) fn prefetch(&self, names: impl Iterator<Item = SequenceHash>) {
+        self.map.prefetch(names);
     }
 
     /// The place whose canonical name is `name`, if anybody holds one.

@@ -24,6 +24,9 @@ pub(super) struct Names {
     pub(super) count: usize,
     /// The nodes in which the worker holds something, by address.
     pub(super) nodes: HashMap<usize, Arc<Node>, Fold>,
+    /// The last block of the last store, below which the next one often
+    /// goes; `None` once the worker no longer has it so.
+    pub(super) latest: Option<(SequenceHash, Place)>,
     private: HashMap<SequenceHash, Place, Fold>,
     /// Places with private names.
     aliases: HashMap<Place, Aliases, Fold>,
@@ -50,6 +53,7 @@ impl Names {
             slot,
             count: 0,
             nodes: HashMap::with_hasher(fold),
+            latest: None,
             private: HashMap::with_hasher(fold),
             aliases: HashMap::with_hasher(fold),
         }
@@ -63,6 +67,9 @@ impl Names {
         name: SequenceHash,
         guard: &'g Guard,
     ) -> Option<Found<'g>> {
+        if let Some((_, place)) = self.latest.filter(|(latest, _)| *latest == name) {
+            return Some(Found { node: self.node_of(place, guard), place });
+        }
         if let Some(place) = self.private_place(name) {
             return Some(Found { node: self.node_of(place, guard), place });
         }
@@ -151,6 +158,9 @@ impl Names {
     /// worker no longer holds the place.
     pub(super) fn give_up(&mut self, place: Place, private: bool) -> bool {
         self.count -= 1;
+        if self.latest.is_some_and(|(_, latest)| latest == place) {
+            self.latest = None;
+        }
         let Some(aliases) = self.aliases.get_mut(&place) else { return true };
         if private {
             aliases.private -= 1;
@@ -168,6 +178,7 @@ impl Names {
     /// Forgets every name; the nodes are the caller's.
     pub(super) fn forget_all(&mut self) {
         self.count = 0;
+        self.latest = None;
         self.private.clear();
         self.private.shrink_to_fit();
         self.aliases.clear();

@@ -6,7 +6,7 @@ use super::levels::{self, Level};
 use super::mask::Mask;
 use super::view::{Published, View, ViewBox};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, ReadGuard, RwLock, Weak, WriteGuard};
+use crate::sync::{Arc, Guard, Hint, ReadGuard, RwLock, Weak, Word, WriteGuard};
 use crate::{LocalHash, SequenceHash};
 
 /// The offset of the node that hangs nowhere.
@@ -17,6 +17,8 @@ const ROOT: u32 = u32::MAX;
 #[repr(C, align(16))]
 pub(crate) struct Node {
     view: Published,
+    /// Where the columns are, or were.
+    columns_hint: Hint<Word>,
     /// The run's first block; never changes.
     first: LocalHash,
     /// How many blocks of the parent's run lie above; never changes.
@@ -68,6 +70,7 @@ impl Node {
         let view = ViewBox::new(columns.window(len), levels, std::iter::empty(), None);
         Arc::new(Self {
             view: Published::new(view),
+            columns_hint: Hint::new(columns.start()),
             first: columns.local(0),
             offset,
             half: RwLock::new(Half {
@@ -86,6 +89,7 @@ impl Node {
         let view = ViewBox::new(columns.window(0), &[], std::iter::empty(), Some(&hub));
         Arc::new(Self {
             view: Published::new(view),
+            columns_hint: Hint::new(columns.start()),
             first: LocalHash(0),
             offset: ROOT,
             half: RwLock::new(Half {
@@ -114,6 +118,18 @@ impl Node {
     #[inline]
     pub(super) fn offset(&self) -> u32 {
         self.offset
+    }
+
+    /// Has the processor fetch the columns while it still waits for the view
+    /// that leads to them: one miss less in a row.
+    #[inline(always)]
+    pub(super) fn prefetch_columns(&self) {
+        self.columns_hint.prefetch();
+    }
+
+    /// Notes where the columns are now.
+    pub(super) fn moved_columns(&self, half: &Half) {
+        self.columns_hint.set(half.columns.start());
     }
 
     /// The view of this moment.

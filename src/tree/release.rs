@@ -10,6 +10,7 @@
 use super::edit::{Edit, KidChange};
 use super::garbage::Retired;
 use super::levels;
+use super::lookup::AHEAD;
 use super::node::{Children, Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
@@ -135,12 +136,7 @@ impl Tree {
         let slot = names.slot;
         let half = node.write(Rank::Child);
         let mut edit = Edit::new(node, half, scratch, guard);
-        let kept_by_others = levels::deepest_of_others(&edit.levels, slot);
-        for &at in positions {
-            if at >= kept_by_others && !edit.half.masked_by_others(slot, at) {
-                self.unname(&mut edit.half, node, at, scratch);
-            }
-        }
+        self.unname_lost(&mut edit, slot, positions, scratch);
         edit.let_go(slot, positions);
         if edit.holds_nothing(slot) {
             names.leave(node);
@@ -152,21 +148,46 @@ impl Tree {
     pub(super) fn let_go_all(&self, slot: u32, scratch: &mut Scratch, node: &Node, guard: &Guard) {
         let half = node.write(Rank::Child);
         let mut edit = Edit::new(node, half, scratch, guard);
-        let kept_by_others = levels::deepest_of_others(&edit.levels, slot);
         let cutoff = levels::cutoff_of(&edit.levels, slot);
-        let mask = edit.half.mask(slot).cloned();
-        let end = mask.as_ref().map_or(cutoff, |mask| mask.end());
-        for at in (kept_by_others..end).rev() {
-            if mask.as_ref().is_none_or(|mask| mask.get(at))
-                && !edit.half.masked_by_others(slot, at)
-            {
-                self.unname(&mut edit.half, node, at, scratch);
+        let mut positions = std::mem::take(&mut scratch.positions);
+        positions.clear();
+        // What others hold from the start on keeps its names.
+        let kept_by_others = levels::deepest_of_others(&edit.levels, slot);
+        match edit.half.mask(slot) {
+            None => positions.extend((kept_by_others..cutoff).rev()),
+            Some(mask) => {
+                let held = (kept_by_others..mask.end()).rev();
+                positions.extend(held.filter(|at| mask.get(*at)));
             }
         }
+        self.unname_lost(&mut edit, slot, &positions, scratch);
+        scratch.positions = positions;
         edit.half.set_mask(slot, None);
         levels::set_cutoff(&mut edit.levels, slot, cutoff, 0);
         edit.touched |= cutoff > 0;
         self.finish(edit, scratch, guard);
+    }
+
+    /// Those of `slot`'s blocks at `positions` that nobody else holds lose
+    /// their entries.
+    fn unname_lost(
+        &self,
+        edit: &mut Edit<'_>,
+        slot: u32,
+        positions: &[u32],
+        scratch: &mut Scratch,
+    ) {
+        let kept_by_others = levels::deepest_of_others(&edit.levels, slot);
+        for ahead in positions.chunks(AHEAD) {
+            let lost = |at: &&u32| **at >= kept_by_others;
+            let names = ahead.iter().filter(lost).map(|at| edit.half.columns.name(*at));
+            self.lookup.prefetch(names);
+            for &at in ahead {
+                if at >= kept_by_others && !edit.half.masked_by_others(slot, at) {
+                    self.unname(&mut edit.half, edit.node, at, scratch);
+                }
+            }
+        }
     }
 
     /// Trims, publishes and, where nothing is left, detaches.

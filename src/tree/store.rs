@@ -11,6 +11,7 @@ use super::edit::{Edit, KidChange};
 use super::garbage::Retired;
 use super::hub::Hub;
 use super::levels::{self, Level};
+use super::lookup::AHEAD;
 use super::names::Found;
 use super::node::{Children, Half, Node};
 use super::place::{MAX_RUN, Place};
@@ -83,6 +84,9 @@ impl Tree {
             }
         }
         self.give_up_moved(lane, moves, guard);
+        if let (Some(block), Some(at)) = (blocks.last(), cursor.at.checked_sub(1)) {
+            lane.names.latest = Some((block.sequence, Place::new(cursor.node, at)));
+        }
         Ok(())
     }
 
@@ -229,6 +233,7 @@ impl Tree {
             lane.names.enter(owner_of(edit.node, guard));
         }
         for (at, block) in (end..len).zip(blocks) {
+            self.look_ahead(blocks, (at - end) as usize);
             edit.half.columns.push(*block);
             self.name_first(lane, edit.node, &mut edit.half, at, block.sequence, moves, guard);
         }
@@ -400,11 +405,21 @@ impl Tree {
         let len = child.view(guard).len();
         lane.names.enter(owner_of(child, guard));
         for (at, block) in (0..len).zip(blocks) {
+            self.look_ahead(blocks, at as usize);
             self.name_first(lane, child, &mut half, at, block.sequence, moves, guard);
         }
         lane.scratch.delta.nodes += 1;
         lane.scratch.delta.tree_blocks += i64::from(len);
         len
+    }
+
+    /// Every so many blocks, prepares the lookup for the next ones.
+    #[inline]
+    fn look_ahead(&self, blocks: &[Block], at: usize) {
+        if at % AHEAD == 0 {
+            let next = blocks[at..].iter().take(AHEAD);
+            self.lookup.prefetch(next.map(|block| block.sequence));
+        }
     }
 
     /// The moved names give up their old places.

@@ -42,6 +42,7 @@ impl Tree {
 
         let mut walk = std::mem::take(&mut matches.walk);
         walk.begin(table.chunks());
+        child.prefetch_columns();
         let mut view = child.view(&guard);
         let mut common = view.common_prefix(0, query);
         walk.enter_first(view, common, &table, matches);
@@ -49,6 +50,7 @@ impl Tree {
         while common > 0 && !walk.chunks.is_empty() {
             let Some(&local) = query.get(depth as usize) else { break };
             let Some(child) = view.child(common, local, &guard) else { break };
+            child.prefetch_columns();
             view = child.view(&guard);
             common = view.common_prefix(0, &query[depth as usize..]);
             walk.enter(view, depth, common, &table, matches);

@@ -199,7 +199,7 @@ pub enum Names {
 
 fn block_size(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(size) if size != 0 && TRACE_BLOCK_TOKENS % size == 0 => Ok(size),
+        Ok(size) if size != 0 && TRACE_BLOCK_TOKENS.is_multiple_of(size) => Ok(size),
         _ => Err(format!("it must divide {TRACE_BLOCK_TOKENS}: 1, 2, 4, ... or 512")),
     }
 }

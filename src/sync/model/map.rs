@@ -22,6 +22,8 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
         Self { shards, fold: Fold::random(), rank }
     }
 
+    pub fn prefetch(&self, _: impl Iterator<Item = K>) {}
+
     fn with<R>(&self, key: &K, f: impl FnOnce(&mut Vec<(K, V)>) -> R) -> R {
         let _held = rank::enter(self.rank);
         let shard = (self.fold.hash_one(key) >> 7) as usize % self.shards.len();
