@@ -162,9 +162,14 @@ fn run_here(model: &Model) {
     println!("{iterations} {:.2}", start.elapsed().as_secs_f64());
 }
 
-/// The model's bound, unless `KVRADIX_BOUND` says another, or `any`.
+/// The model's bound, unless `KVRADIX_BOUND` says another, `any`, or how many
+/// more (`+1`).
 fn bound_of(model: &Model) -> Option<usize> {
-    env::var("KVRADIX_BOUND").map_or(model.bound, |bound| bound.parse().ok())
+    let Ok(bound) = env::var("KVRADIX_BOUND") else { return model.bound };
+    match bound.strip_prefix('+') {
+        Some(more) => Some(model.bound? + more.parse::<usize>().ok()?),
+        None => bound.parse().ok(),
+    }
 }
 
 /// What became of a model's process.
