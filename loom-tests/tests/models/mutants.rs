@@ -125,7 +125,7 @@ pub const MUTANTS: &[Negative] = &[
         "RetakeWithoutEntry",
         "who takes an ownerless block again makes its entry",
         "last_holder_leaves_while_another_takes",
-        "the entry is gone",
+        "lookup entries",
     ),
     kills(
         "HubInsertUnchecked",
