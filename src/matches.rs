@@ -82,6 +82,19 @@ impl Matches {
         self.found.clear();
     }
 
+    /// Adds the workers whose bits are set, one for each of the 64; all hold
+    /// `depth` blocks.
+    #[inline]
+    pub(crate) fn extend(&mut self, workers: &[WorkerId; 64], mut bits: u64, depth: u32) {
+        debug_assert!(self.found.last().is_none_or(|last| last.depth <= depth));
+        self.found.reserve(bits.count_ones() as usize);
+        while bits != 0 {
+            let worker = workers[bits.trailing_zeros() as usize & 63];
+            bits &= bits - 1;
+            self.found.push(Match { worker, depth });
+        }
+    }
+
     /// Adds a worker; the walk adds them from the shallowest up.
     #[inline]
     pub(crate) fn push(&mut self, worker: WorkerId, depth: u32) {

@@ -18,6 +18,7 @@ mod names;
 mod node;
 mod place;
 mod release;
+mod repeated;
 mod scratch;
 mod shared;
 mod slots;
@@ -56,9 +57,10 @@ pub(crate) struct TreeConfig {
     pub(crate) run_blocks: u32,
     /// Most children that a view lists itself.
     pub(crate) hub_threshold: usize,
-    /// Shards of a hub, and of the root's.
-    pub(crate) hub_shards: usize,
-    pub(crate) root_shards: usize,
+    /// Children at which a hub of one shard gets more.
+    pub(crate) wide_threshold: usize,
+    /// Shards of a wide hub; the root's is one from the start.
+    pub(crate) wide_shards: usize,
     /// Shards of the lookup.
     pub(crate) lookup_shards: usize,
 }
@@ -78,7 +80,7 @@ impl Tree {
         let config = TreeConfig { run_blocks: Tree::clamp_run(config.run_blocks), ..config };
         let (fold, pool) = (Fold::random(), Arc::new(SlotPool::default()));
         Self {
-            root: Node::root(Hub::new(config.root_shards, fold, false)),
+            root: Node::root(Hub::new(config.wide_shards, fold, false)),
             lookup: Lookup::new(config.lookup_shards),
             roster: Roster::new(pool.clone()),
             garbage: Garbage::new(pool),

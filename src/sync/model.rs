@@ -54,6 +54,8 @@ pub use pool::{Alarm, TaskPool, limit_retired, retire_limit, ring, run_task};
 pub use queue::SegQueue;
 pub use swap::Swap;
 
+pub fn prefetch<T>(_: *const T) {}
+
 /// An address that is only prefetched: nothing to search.
 pub struct Hint<T>(std::marker::PhantomData<fn() -> T>);
 

@@ -458,15 +458,12 @@ impl Word {
             unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
         let most = words.len().min(other.len());
         let (words, other) = (&words[..most], &other[..most]);
-        // Whole strides first: they compile to wide compares.
-        const STRIDE: usize = 16;
+        // Slices compare by wide vectors, but say only whether they differ:
+        // long strides, then a short one, then word by word.
         let mut equal = 0;
-        for (a, b) in words.chunks_exact(STRIDE).zip(other.chunks_exact(STRIDE)) {
-            let differ = a.iter().zip(b).fold(0, |acc, (a, b)| acc | (a ^ b));
-            if differ != 0 {
-                break;
-            }
-            equal += STRIDE;
+        for stride in [128, 16] {
+            let (a, b) = (words[equal..].chunks_exact(stride), other[equal..].chunks_exact(stride));
+            equal += a.zip(b).take_while(|(a, b)| a == b).count() * stride;
         }
         equal + words[equal..].iter().zip(&other[equal..]).take_while(|(a, b)| a == b).count()
     }

@@ -23,10 +23,14 @@ use crate::sync::{
     Arc, AtomicPtr, AtomicUsize, Fold, Guard, Mutant, Mutex, MutexGuard, Ordering, mutant,
 };
 
-/// A sharded child table.
+/// A child table, of one shard or of many. What a reader needs comes first.
+#[repr(C)]
 pub(super) struct Hub {
-    shards: Box<[Shard]>,
     fold: Fold,
+    /// The only shard while `more` is empty, else unused: a small table is
+    /// one miss less away.
+    first: Shard,
+    more: Box<[Shard]>,
     /// Children in all; changed under a shard's lock.
     len: AtomicUsize,
     /// Children by offset, so that trimming the parent's run looks at none of
@@ -100,9 +104,11 @@ impl Hub {
     pub(super) fn new(shards: usize, fold: Fold, counted: bool) -> Self {
         assert!(shards.is_power_of_two() && shards <= 1 << 16);
         let shard = || Shard { slots: AtomicPtr::new(ptr::null_mut()), state: Mutex::default() };
+        let more = if shards == 1 { 0 } else { shards };
         Self {
-            shards: (0..shards).map(|_| shard()).collect(),
             fold,
+            first: shard(),
+            more: (0..more).map(|_| shard()).collect(),
             len: AtomicUsize::new(0),
             counts: counted.then(|| Mutex::new(BTreeMap::new())),
         }
@@ -116,7 +122,16 @@ impl Hub {
 
     #[inline]
     fn shard(&self, tag: usize) -> &Shard {
-        &self.shards[tag & (self.shards.len() - 1)]
+        if self.more.is_empty() { &self.first } else { &self.more[tag & (self.more.len() - 1)] }
+    }
+
+    fn shards(&self) -> impl Iterator<Item = &Shard> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    /// Whether it has one shard.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.more.is_empty()
     }
 
     /// The child below the parent's first `offset` blocks that begins with
@@ -193,7 +208,7 @@ impl Hub {
     /// exclusive lock, or where a shard may be ahead of another.
     pub(super) fn children(&self, guard: &Guard) -> Vec<Arc<Node>> {
         let mut all = Vec::with_capacity(self.len());
-        for shard in &self.shards {
+        for shard in self.shards() {
             let _state = shard.state.lock(Rank::HubShard);
             // SAFETY: the current array, which stays so under the lock.
             let Some(slots) = (unsafe { shard.slots.load(Ordering::Acquire).as_ref() }) else {
@@ -212,8 +227,8 @@ impl Hub {
             // SAFETY: the current array; the caller is the table's last user.
             unsafe { shard.slots.load(Ordering::Acquire).as_ref() }.map_or(0, Slots::bytes)
         };
-        let arrays: usize = self.shards.iter().map(array).sum();
-        arrays + self.shards.len() * size_of::<Shard>() + size_of::<Self>()
+        let arrays: usize = self.shards().map(array).sum();
+        arrays + self.more.len() * size_of::<Shard>() + size_of::<Self>()
     }
 }
 
@@ -221,7 +236,7 @@ impl Drop for Hub {
     /// Nobody reads the table any more: it is dropped through the epoch, or
     /// with the whole tree. Its children's owners go with it.
     fn drop(&mut self) {
-        for shard in &self.shards {
+        for shard in self.shards() {
             let slots = shard.slots.load(Ordering::Acquire);
             if slots.is_null() {
                 continue;

@@ -9,12 +9,9 @@ use super::Holdings;
 use super::names::Names;
 use super::scratch::{Delta, Scratch};
 use crate::sync::{
-    AtomicBool, AtomicUsize, Counter, Fold, HashSet, Mutant, Mutex, Ordering, SegQueue, mutant,
+    AtomicBool, AtomicUsize, Counter, Fold, Mutant, Mutex, Ordering, SegQueue, mutant,
 };
 use crate::{SequenceHash, WorkerId};
-
-/// Names of one batch.
-pub(super) type Seen = HashSet<SequenceHash, Fold>;
 
 /// One worker's events and holdings.
 pub(super) struct Lane {
@@ -63,8 +60,6 @@ pub(super) struct LaneState {
     /// Whether the worker was removed: the lane takes no more events, and a
     /// store begins anew at the registry.
     pub(super) closed: bool,
-    /// Names of a long batch, to find one that repeats.
-    pub(super) seen: Seen,
 }
 
 /// The lane's share of the index's counts, written under its lock, read by
@@ -90,7 +85,6 @@ impl Lane {
                 holdings: Holdings { names: Names::new(slot, fold), scratch: Scratch::default() },
                 batch: Vec::new(),
                 closed: false,
-                seen: HashSet::with_hasher(fold),
             }),
             figures: Figures::default(),
         }
@@ -113,9 +107,6 @@ impl LaneState {
         self.holdings.scratch.slim();
         if self.batch.is_empty() {
             slim(&mut self.batch);
-        }
-        if self.seen.capacity() > 4 * KEPT {
-            self.seen = HashSet::with_hasher(*self.seen.hasher());
         }
     }
 }

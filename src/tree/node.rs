@@ -123,7 +123,7 @@ impl Node {
     /// Has the processor fetch the columns while it still waits for the view
     /// that leads to them: one miss less in a row.
     #[inline(always)]
-    pub(super) fn prefetch_columns(&self) {
+    pub(super) fn prefetch(&self) {
         self.columns_hint.prefetch();
     }
 

@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::lane::{Handful, Lane, LaneState, Seen};
+use super::lane::{Handful, Lane, LaneState};
+use super::repeated::first_repeated;
 use super::names::Found;
 use super::scratch::Delta;
 use super::{Holdings, NoParent, Tree, TreeConfig};
@@ -113,7 +114,7 @@ impl Shared {
             let lane = match self.registry.get(&worker) {
                 Some(lane) => lane,
                 None => {
-                    if let Some(hash) = first_repeated(blocks, &mut self.new_set()) {
+                    if let Some(hash) = first_repeated(blocks, self.tree.fold) {
                         return repeated(hash);
                     }
                     if let Some(parent) = parent {
@@ -126,7 +127,7 @@ impl Shared {
             if state.closed && !mutant(Mutant::StoreIntoClosed) {
                 continue;
             }
-            if let Some(hash) = first_repeated(blocks, &mut state.seen) {
+            if let Some(hash) = first_repeated(blocks, self.tree.fold) {
                 return repeated(hash);
             }
             if !mutant(Mutant::StoreBeforeDrain) {
@@ -145,10 +146,6 @@ impl Shared {
                 _ => Ok(()),
             };
         }
-    }
-
-    fn new_set(&self) -> Seen {
-        Seen::with_hasher(self.tree.fold)
     }
 
     /// The worker's lane, made if there is none.
@@ -515,34 +512,6 @@ impl Shared {
         }
     }
 }
-
-/// The first name that a batch has twice.
-fn first_repeated(blocks: &[Block], seen: &mut Seen) -> Option<SequenceHash> {
-    // A filter of 1,024 bits clears most short batches at once.
-    let mut filter = [0u64; 16];
-    let mut clash = false;
-    for block in blocks.iter().take(MOST_FILTERED + 1) {
-        let bit = block.sequence.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
-        let word = &mut filter[bit as usize / 64];
-        clash |= *word >> (bit % 64) & 1 == 1;
-        *word |= 1 << (bit % 64);
-    }
-    if !clash && blocks.len() <= MOST_FILTERED {
-        return None;
-    }
-    // Few names compare faster than they hash.
-    if blocks.len() <= 16 {
-        let twice = |(at, block): &(usize, &Block)| {
-            blocks[..*at].iter().any(|before| before.sequence == block.sequence)
-        };
-        return blocks.iter().enumerate().find(twice).map(|(_, block)| block.sequence);
-    }
-    seen.clear();
-    blocks.iter().find(|block| !seen.insert(block.sequence)).map(|block| block.sequence)
-}
-
-/// The longest batch for which the filter is likely to do.
-const MOST_FILTERED: usize = 32;
 
 #[cfg(test)]
 mod tests {

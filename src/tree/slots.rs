@@ -11,31 +11,35 @@ use crate::WorkerId;
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Mutex, Swap};
 
+/// Slots that levels keep in one word.
+pub(super) const CHUNK: usize = 64;
+
 /// Who has which slot.
 #[derive(Clone, Default)]
 pub(crate) struct SlotTable {
-    entries: Vec<Entry>,
+    chunks: Vec<Chunk>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Entry {
-    id: u64,
-    dp_rank: u32,
-    taken: bool,
+/// The workers of one chunk of slots.
+#[derive(Clone)]
+pub(super) struct Chunk {
+    /// Which of the slots are taken.
+    pub(super) taken: u64,
+    /// Who has them; anything where nobody has.
+    pub(super) workers: [WorkerId; CHUNK],
 }
 
 impl SlotTable {
-    /// The worker in `slot`.
+    /// A chunk; `None` where no worker has a slot of it.
     #[inline]
-    pub(super) fn worker(&self, slot: u32) -> Option<WorkerId> {
-        let entry = self.entries.get(slot as usize).filter(|entry| entry.taken)?;
-        Some(WorkerId::new(entry.id, entry.dp_rank))
+    pub(super) fn chunk(&self, chunk: u32) -> Option<&Chunk> {
+        self.chunks.get(chunk as usize)
     }
 
-    /// Chunks of 64 slots that cover all of them.
+    /// Chunks that cover all slots taken.
     #[inline]
     pub(super) fn chunks(&self) -> usize {
-        self.entries.len().div_ceil(64)
+        self.chunks.len()
     }
 }
 
@@ -90,11 +94,13 @@ impl Roster {
         let _change = self.change.lock(Rank::Slots);
         let slot = self.pool.take();
         let mut table = SlotTable::clone(&self.table.load());
-        if table.entries.len() <= slot as usize {
-            table.entries.resize_with(slot as usize + 1, Entry::default);
+        let (chunk, bit) = (slot as usize / CHUNK, slot as usize % CHUNK);
+        if table.chunks.len() <= chunk {
+            let empty = Chunk { taken: 0, workers: [WorkerId::default(); CHUNK] };
+            table.chunks.resize(chunk + 1, empty);
         }
-        let (id, dp_rank) = (worker.id, worker.dp_rank);
-        table.entries[slot as usize] = Entry { id, dp_rank, taken: true };
+        table.chunks[chunk].taken |= 1 << bit;
+        table.chunks[chunk].workers[bit] = worker;
         self.table.store(Arc::new(table));
         slot
     }
@@ -104,11 +110,11 @@ impl Roster {
     pub(crate) fn leave(&self, slot: u32) {
         let _change = self.change.lock(Rank::Slots);
         let mut table = SlotTable::clone(&self.table.load());
-        table.entries[slot as usize].taken = false;
-        while table.entries.last().is_some_and(|entry| !entry.taken) {
-            table.entries.pop();
+        table.chunks[slot as usize / CHUNK].taken &= !(1 << (slot as usize % CHUNK));
+        while table.chunks.last().is_some_and(|chunk| chunk.taken == 0) {
+            table.chunks.pop();
         }
-        table.entries.shrink_to_fit();
+        table.chunks.shrink_to_fit();
         self.table.store(Arc::new(table));
     }
 }

@@ -316,7 +316,7 @@ impl Tree {
             && few.len() >= self.config.hub_threshold
         {
             let mut retired = Vec::new();
-            let hub = Hub::new(self.config.hub_shards, self.fold, true);
+            let hub = Hub::new(1, self.fold, true);
             for child in few.drain(..) {
                 hub.lock(child.offset(), child.first()).insert(child, &mut retired);
             }
@@ -385,10 +385,34 @@ impl Tree {
             locked = found.write(Rank::Child);
         }
         drop(shard);
+        let widen = hub.is_narrow() && hub.len() >= self.config.wide_threshold;
         drop(half);
         let stored = self.settle_in(lane, found, locked, rest, moves, guard);
+        if widen {
+            self.widen(lane, node, guard);
+        }
         let next = Cursor { node: found, at: stored };
         Some(Step::On { count: stored as usize, next, above: next })
+    }
+
+    /// Gives a hub that has outgrown its one shard more of them. Its children
+    /// are few enough for that to take microseconds.
+    #[cold]
+    fn widen(&self, lane: &mut Holdings, node: &Node, guard: &Guard) {
+        let half = node.write(Rank::Parent);
+        let narrow = half.hub().filter(|hub| hub.is_narrow() && self.config.wide_shards > 1);
+        let Some(children) = narrow.map(|hub| hub.children(guard)) else { return };
+        let mut edit = Edit::new(node, half, &mut lane.scratch, guard);
+        let (wide, mut none) = (Hub::new(self.config.wide_shards, self.fold, true), Vec::new());
+        for child in children {
+            wide.lock(child.offset(), child.first()).insert(child, &mut none);
+        }
+        lane.scratch.retired.append(&mut none);
+        let before = std::mem::replace(&mut edit.half.children, Children::Hub(Arc::new(wide)));
+        if let Children::Hub(narrow) = before {
+            lane.scratch.retired.push(Retired::Hub(narrow));
+        }
+        edit.publish(KidChange::All(&[]), &mut lane.scratch);
     }
 
     /// Names the blocks of a child that was just linked and is still locked;

@@ -16,7 +16,7 @@ use super::columns::Window;
 use super::hub::Hub;
 use super::levels::Level;
 use super::node::Node;
-use crate::sync::{Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant};
+use crate::sync::{Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant, prefetch};
 use crate::{Block, LocalHash};
 
 /// A child as a view names it. It hangs below the run's first `offset`
@@ -169,6 +169,15 @@ impl View {
         // SAFETY: a hub is retired after the last view that names it, so it
         // lives as long as the pin under which this view was loaded.
         self.hub.map(|hub| unsafe { hub.as_ref() })
+    }
+
+    /// Has the processor fetch the children's table, while the run is still
+    /// compared.
+    #[inline(always)]
+    pub(super) fn prefetch_hub(&self) {
+        if let Some(hub) = self.hub {
+            prefetch(hub.as_ptr());
+        }
     }
 
     /// How many of the run's blocks from `from` on equal `query`'s.
