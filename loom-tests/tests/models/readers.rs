@@ -17,14 +17,14 @@ pub const MODELS: &[Model] = &[
         .sees(&["1", "2"]),
     Model::new("reader_against_detach", detach).iterations(30, 600).bound(3).sees(&["1", "2"]),
     Model::new("reader_against_new_child_in_a_table", new_child)
-        .iterations(20, 300)
+        .iterations(3, 50)
         .sees(&["0", "1"]),
     Model::new("reader_against_table_growth", growth)
-        .iterations(300, 6_000)
+        .iterations(200, 3_000)
         .bound(3)
         .sees(&["0", "1"]),
     Model::new("reader_and_insert_against_table_growth", growth_insert)
-        .iterations(900, 10_000)
+        .iterations(1_000, 10_000)
         .bound(2),
     Model::new("reader_against_table_that_empties", shrink)
         .iterations(100, 2_000)
@@ -42,7 +42,7 @@ pub const MODELS: &[Model] = &[
     Model::new("reader_against_clear", clear).iterations(60, 1_000).bound(3).sees(&["0", "1", "2"]),
     Model::new("retire_limit_against_pinned_reader", limit).iterations(60, 1_000).bound(3),
     Model::new("retire_limit_against_pinned_reader_and_writer", limit_three)
-        .iterations(2_000, 30_000)
+        .iterations(1_000, 20_000)
         .bound(2),
     Model::new("reader_against_hole_opened_and_closed", hole)
         .iterations(70, 1_000)
@@ -55,7 +55,7 @@ pub const MODELS: &[Model] = &[
         .bound(3)
         .sees(&["0 1", "1 0", "1 1"]),
     Model::new("reader_against_reused_slot", reused_slot)
-        .iterations(300, 5_000)
+        .iterations(500, 8_000)
         .bound(3)
         .sees(&["0", "1"]),
     Model::new("export_of_a_hole_against_its_retake", export_hole).iterations(300, 6_000).bound(3),
@@ -341,6 +341,7 @@ fn moved() {
 fn reused_slot() {
     let index = shared(small());
     store(&index, A, &[1]);
+    store(&index, K, &[2]);
     let reader = reads(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[2]));
         assert_eq!(found.depth_of(A), 0, "credited with another's blocks");
@@ -350,7 +351,7 @@ fn reused_slot() {
     store(&index, C, &[2]);
     reader.join();
     settle(&index);
-    assert_eq!(index.workers(), [C]);
+    assert_eq!(index.workers(), [C, K]);
 }
 
 /// A cut of one worker, whatever others do.
