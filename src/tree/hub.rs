@@ -20,7 +20,7 @@ use super::node::Node;
 use crate::LocalHash;
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Arc, AtomicPtr, AtomicUsize, Fold, Guard, Mutant, Mutex, MutexGuard, Ordering, mutant,
+    Arc, AtomicPtr, AtomicUsize, Fold, Guard, Mutant, Mutex, MutexGuard, Ordering, Witness, mutant,
 };
 
 /// A child table, of one shard or of many. What a reader needs comes first.
@@ -31,6 +31,7 @@ pub(super) struct Hub {
     /// one miss less away.
     first: Shard,
     more: Box<[Shard]>,
+    witness: Witness,
     /// Children in all; changed under a shard's lock.
     len: AtomicUsize,
     /// Children by offset, so that trimming the parent's run looks at none of
@@ -52,7 +53,7 @@ pub(super) struct ShardState {
 }
 
 /// An array of slots, a power of two of them, never full.
-pub(super) struct Slots(Box<[Slot]>);
+pub(super) struct Slots(Box<[Slot]>, Witness);
 
 struct Slot {
     /// The hash of the child's key; a filter, written before the child.
@@ -69,7 +70,7 @@ fn removed() -> *mut Node {
 impl Slots {
     fn new(capacity: usize) -> Box<Self> {
         let slot = || Slot { tag: AtomicUsize::new(0), child: AtomicPtr::new(ptr::null_mut()) };
-        Box::new(Self((0..capacity).map(|_| slot()).collect()))
+        Box::new(Self((0..capacity).map(|_| slot()).collect(), Witness::new()))
     }
 
     /// The slots in the order in which `tag` probes them.
@@ -109,6 +110,7 @@ impl Hub {
             fold,
             first: shard(),
             more: (0..more).map(|_| shard()).collect(),
+            witness: Witness::new(),
             len: AtomicUsize::new(0),
             counts: counted.then(|| Mutex::new(BTreeMap::new())),
         }
@@ -143,6 +145,7 @@ impl Hub {
         local: LocalHash,
         guard: &'g Guard,
     ) -> Option<&'g Node> {
+        self.witness.read();
         let tag = self.tag(offset, local);
         // Acquire: pairs with the release in `Locked::resize`; the array's
         // slots are initialised.
@@ -268,6 +271,7 @@ fn find_in<'g>(
     local: LocalHash,
     _: &'g Guard,
 ) -> Option<&'g Node> {
+    slots.1.read();
     for slot in slots.probe(tag) {
         // Acquire: pairs with the release in `put`; tag and child are there.
         let child = slot.child.load(Ordering::Acquire);

@@ -6,7 +6,7 @@ use super::levels::{self, Level};
 use super::mask::Mask;
 use super::view::{Published, View, ViewBox};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, Hint, ReadGuard, RwLock, Weak, Word, WriteGuard};
+use crate::sync::{Arc, Guard, Hint, ReadGuard, RwLock, Weak, Witness, Word, WriteGuard};
 use crate::{LocalHash, SequenceHash};
 
 /// The offset of the node that hangs nowhere.
@@ -24,6 +24,7 @@ pub(crate) struct Node {
     /// How many blocks of the parent's run lie above; never changes.
     offset: u32,
     half: RwLock<Half>,
+    witness: Witness,
 }
 
 /// What only writers see, under the node's lock.
@@ -73,6 +74,7 @@ impl Node {
             columns_hint: Hint::new(columns.start()),
             first: columns.local(0),
             offset,
+            witness: Witness::new(),
             half: RwLock::new(Half {
                 parent,
                 children: Children::None,
@@ -92,6 +94,7 @@ impl Node {
             columns_hint: Hint::new(columns.start()),
             first: LocalHash(0),
             offset: ROOT,
+            witness: Witness::new(),
             half: RwLock::new(Half {
                 parent: Weak::new(),
                 children: Children::Hub(hub),
@@ -135,6 +138,7 @@ impl Node {
     /// The view of this moment.
     #[inline]
     pub(super) fn view<'g>(&'g self, guard: &'g Guard) -> &'g View {
+        self.witness.read();
         self.view.load(guard)
     }
 

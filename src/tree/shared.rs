@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::lane::{Handful, Lane, LaneState};
-use super::repeated::first_repeated;
 use super::names::Found;
+use super::repeated::first_repeated;
 use super::scratch::Delta;
 use super::{Holdings, NoParent, Tree, TreeConfig};
 use crate::sync::rank::Rank;

@@ -33,6 +33,13 @@ pub const MODELS: &[Model] = &[
     Model::new("reader_against_view_children_that_become_a_table", becomes_hub)
         .iterations(200, 4_000)
         .bound(3),
+    Model::new("reader_against_table_that_widens", widen)
+        .iterations(70, 1_000)
+        .bound(3)
+        .sees(&["1", "2"]),
+    Model::new("insert_and_detach_against_table_that_widens", widen_writers)
+        .iterations(2_000, 40_000)
+        .bound(2),
     Model::new("reader_against_table_that_becomes_view_children", becomes_few)
         .iterations(10, 200)
         .bound(3),
@@ -195,6 +202,44 @@ fn becomes_hub() {
     reader.join();
     assert_eq!((depth(&index, &[1, 4], A), depth(&index, &[1, 5], A)), (2, 2));
     settle(&index);
+}
+
+/// The sixth child of a table of one shard gives it more.
+fn widen() {
+    let index = five_children();
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 12]));
+        assert_eq!(found.depth_of(K), 2, "a child was missed");
+        saw(depth(index, &[1, 15], A).max(1));
+    });
+    extend(&index, A, 1, &[15]);
+    reader.join();
+    settle(&index);
+    assert_eq!(index.stats().nodes, 7);
+}
+
+fn five_children() -> Arc<Index> {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    for block in 10..15 {
+        store(&index, K, &[1, block]);
+    }
+    store(&index, A, &[1]);
+    index
+}
+
+fn widen_writers() {
+    let index = five_children();
+    let storing = reads(&index, |index| store(index, B, &[1, 16]));
+    let removing = reads(&index, |index| remove(index, K, &[14]));
+    extend(&index, A, 1, &[15]);
+    storing.join();
+    removing.join();
+    let found =
+        [depth(&index, &[1, 15], A), depth(&index, &[1, 16], B), depth(&index, &[1, 14], K)];
+    assert_eq!(found, [2, 2, 1], "a store or a removal was lost");
+    settle(&index);
+    assert_eq!(index.stats().nodes, 7);
 }
 
 /// Three children in a table; when one is left it goes back to the view.
