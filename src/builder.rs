@@ -136,8 +136,8 @@ impl Builder {
         let tree = TreeConfig {
             run_blocks: self.run_blocks,
             hub_threshold: self.hub_threshold,
-            wide_threshold: 16 * self.hub_threshold.max(1),
-            wide_shards: if small { 1 } else { 64 },
+            wide_threshold: if small { 6 } else { 16 * self.hub_threshold.max(1) },
+            wide_shards: if small { 2 } else { 64 },
             lookup_shards: if small { 2 } else { 64 },
         };
         let config = Config {

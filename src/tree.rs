@@ -80,8 +80,10 @@ impl Tree {
     fn new(config: TreeConfig) -> Self {
         let config = TreeConfig { run_blocks: Tree::clamp_run(config.run_blocks), ..config };
         let (fold, pool) = (Fold::random(), Arc::new(SlotPool::default()));
+        // In the models children of the root meet in one shard.
+        let root_shards = if cfg!(kvradix_loom) { 1 } else { config.wide_shards };
         Self {
-            root: Node::root(Hub::new(config.wide_shards, fold, false)),
+            root: Node::root(Hub::new(root_shards, fold, false)),
             lookup: Lookup::new(config.lookup_shards),
             roster: Roster::new(pool.clone()),
             garbage: Garbage::new(pool),

@@ -22,7 +22,7 @@ struct Blocks {
 }
 
 /// Gives back what was kept, and keeps from now on.
-pub(crate) fn begin() {
+pub fn begin() {
     KEEPING.set(false);
     KEPT.with(|kept| {
         // SAFETY: this thread's list, used nowhere else meanwhile.

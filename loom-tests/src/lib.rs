@@ -6,7 +6,7 @@
 mod keep;
 mod runner;
 
-pub use keep::Keep;
+pub use keep::{Keep, begin as keep_begin};
 pub use runner::{Model, Negative, main, saw};
 
 use std::panic::Location;

@@ -133,10 +133,10 @@ fn run_here(model: &Model) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = BRANCHES;
     builder.preemption_bound = bound_of(model);
-    let (least, most) = match env::var_os("KVRADIX_BOUND") {
-        Some(_) => (2, u64::MAX),
-        None => (model.least, model.most),
-    };
+    // Counts are told of the bound and the source as they are.
+    let changed =
+        ["KVRADIX_BOUND", "KVRADIX_MUTANT"].iter().any(|name| env::var_os(name).is_some());
+    let (least, most) = if changed { (2, u64::MAX) } else { (model.least, model.most) };
     let body = model.body;
     let start = Instant::now();
     builder.check(move || {
@@ -162,9 +162,14 @@ fn run_here(model: &Model) {
     println!("{iterations} {:.2}", start.elapsed().as_secs_f64());
 }
 
-/// The model's bound, unless `KVRADIX_BOUND` says another, or `any`.
+/// The model's bound, unless `KVRADIX_BOUND` says another, `any`, or how many
+/// more (`+1`).
 fn bound_of(model: &Model) -> Option<usize> {
-    env::var("KVRADIX_BOUND").map_or(model.bound, |bound| bound.parse().ok())
+    let Ok(bound) = env::var("KVRADIX_BOUND") else { return model.bound };
+    match bound.strip_prefix('+') {
+        Some(more) => Some(model.bound? + more.parse::<usize>().ok()?),
+        None => bound.parse().ok(),
+    }
 }
 
 /// What became of a model's process.

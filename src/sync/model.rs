@@ -16,6 +16,15 @@
 
 #![allow(unsafe_code, missing_docs)]
 
+#[cfg(kvradix_shuttle)]
+#[path = "model/hooked.rs"]
+pub(crate) mod checker;
+#[cfg(not(kvradix_shuttle))]
+use loom as checker;
+
+#[cfg(kvradix_shuttle)]
+pub use checker::{Hooks, live, set_hooks};
+
 mod hash;
 mod lock;
 mod map;
@@ -32,11 +41,11 @@ mod pins;
 #[path = "model/graveyard.rs"]
 mod pins;
 
+pub use checker::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+pub use checker::thread::yield_now;
 pub use hash::Fold;
 pub use indexmap::{IndexMap as HashMap, IndexSet as HashSet};
 pub use lock::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
-pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
-pub use loom::thread::yield_now;
 pub use map::ShardedMap;
 pub use memory::{Witness, Word};
 pub use owner::{Arc, Weak, arc_from_borrowed};

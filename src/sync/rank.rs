@@ -33,7 +33,10 @@ pub enum Rank {
 pub struct Held(Rank);
 
 // The model checker's threads share one thread of the system.
-#[cfg(all(debug_assertions, kvradix_loom))]
+#[cfg(all(debug_assertions, kvradix_shuttle))]
+static HELD: super::model::checker::Local<Vec<Rank>> = super::model::checker::Local::new();
+
+#[cfg(all(debug_assertions, kvradix_loom, not(kvradix_shuttle)))]
 loom::thread_local! {
     static HELD: std::cell::RefCell<Vec<Rank>> = std::cell::RefCell::new(Vec::new());
 }

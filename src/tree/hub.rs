@@ -19,7 +19,7 @@ use super::slot_array::{Header, SlotBox, Slots};
 use crate::LocalHash;
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Arc, AtomicPtr, AtomicUsize, Fold, Guard, Mutant, Mutex, MutexGuard, Ordering,
+    Arc, AtomicPtr, AtomicUsize, Fold, Guard, Mutant, Mutex, MutexGuard, Ordering, Witness,
     arc_from_borrowed, mutant,
 };
 
@@ -31,6 +31,7 @@ pub(super) struct Hub {
     /// one miss less away.
     first: Shard,
     more: Box<[Shard]>,
+    witness: Witness,
     /// Children in all; changed under a shard's lock.
     len: AtomicUsize,
     /// Children by offset, so that trimming the parent's run looks at none of
@@ -77,6 +78,7 @@ impl Hub {
             fold,
             first: shard(),
             more: (0..more).map(|_| shard()).collect(),
+            witness: Witness::new(),
             len: AtomicUsize::new(0),
             counts: counted.then(|| Mutex::new(BTreeMap::new())),
         }
@@ -111,6 +113,7 @@ impl Hub {
         local: LocalHash,
         guard: &'g Guard,
     ) -> Option<&'g Node> {
+        self.witness.read();
         let tag = self.tag(offset, local);
         // SAFETY: arrays are retired through the epoch when replaced, and the
         // guard was pinned before this load.

@@ -6,7 +6,7 @@ use super::levels::{self, Level};
 use super::mask::Mask;
 use super::view::{Published, View, ViewBox, expose};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, Hint, ReadGuard, RwLock, Weak, Word, WriteGuard};
+use crate::sync::{Arc, Guard, Hint, ReadGuard, RwLock, Weak, Witness, Word, WriteGuard};
 use crate::{LocalHash, SequenceHash};
 
 /// The offset of the node that hangs nowhere.
@@ -24,6 +24,7 @@ pub(crate) struct Node {
     /// How many blocks of the parent's run lie above; never changes.
     offset: u32,
     half: RwLock<Half>,
+    witness: Witness,
 }
 
 /// What only writers see, under the node's lock.
@@ -85,6 +86,7 @@ impl Node {
             columns_hint: Hint::new(columns.start()),
             first: columns.local(0),
             offset,
+            witness: Witness::new(),
             half: RwLock::new(Half {
                 parent,
                 children: Children::None,
@@ -106,6 +108,7 @@ impl Node {
             columns_hint: Hint::new(columns.start()),
             first: LocalHash(0),
             offset: ROOT,
+            witness: Witness::new(),
             half: RwLock::new(Half {
                 parent: Weak::new(),
                 children: Children::Hub(hub),
@@ -151,6 +154,7 @@ impl Node {
     /// The view of this moment.
     #[inline]
     pub(super) fn view<'g>(&'g self, guard: &'g Guard) -> View<'g> {
+        self.witness.read();
         self.view.load(guard)
     }
 

@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 
 use super::node::Node;
 use crate::LocalHash;
-use crate::sync::{AtomicPtr, AtomicUsize, Guard, Mutant, Ordering, mutant};
+use crate::sync::{AtomicPtr, AtomicUsize, Guard, Mutant, Ordering, Witness, mutant};
 
 /// One child's slot.
 pub(super) struct Slot {
@@ -25,6 +25,7 @@ pub(super) struct Slot {
 pub(super) struct Header {
     /// One less than the number of slots, a power of two.
     mask: usize,
+    witness: Witness,
 }
 
 /// An array, owned.
@@ -65,7 +66,7 @@ impl SlotBox {
             let Some(header) = NonNull::new(bytes.cast::<Header>()) else {
                 handle_alloc_error(layout)
             };
-            header.write(Header { mask: capacity - 1 });
+            header.write(Header { mask: capacity - 1, witness: Witness::new() });
             for at in 0..capacity {
                 let tag = AtomicUsize::new(0);
                 let child = AtomicPtr::new(ptr::null_mut());
@@ -103,6 +104,7 @@ impl Drop for SlotBox {
             for at in 0..slots {
                 ptr::drop_in_place(self.0.as_ptr().byte_add(SLOTS_AT).cast::<Slot>().add(at));
             }
+            ptr::drop_in_place(self.0.as_ptr());
             dealloc(self.0.as_ptr().cast(), layout(slots));
         }
     }
@@ -153,6 +155,8 @@ impl<'a> Slots<'a> {
         local: LocalHash,
         _: &'g Guard,
     ) -> Option<&'g Node> {
+        // SAFETY: the header lives as long as the slots.
+        unsafe { self.0.as_ref() }.witness.read();
         for slot in self.probe(tag) {
             // Acquire: pairs with the release in `put`; tag and child are
             // there.

@@ -32,14 +32,14 @@ pub const MODELS: &[Model] = &[
         .iterations(1_000, 20_000)
         .bound(2),
     Model::new("climbing_detach_against_new_sibling", climb)
-        .iterations(3_000, 60_000)
+        .iterations(2_000, 40_000)
         .bound(3)
         .sees(&["0", "1", "2"]),
     Model::new("two_detaches_that_climb_to_one_parent", climb_both)
         .iterations(600, 10_000)
         .bound(3),
     Model::new("climbing_detach_against_sibling_and_reader", climb_read)
-        .iterations(2_000, 40_000)
+        .iterations(2_000, 30_000)
         .bound(2),
     Model::new("last_holder_leaves_while_another_takes", last_holder)
         .iterations(500, 8_000)
@@ -48,7 +48,7 @@ pub const MODELS: &[Model] = &[
         .iterations(2_000, 30_000)
         .bound(2),
     Model::new("same_name_at_two_places_while_one_goes", name_elsewhere)
-        .iterations(200, 4_000)
+        .iterations(300, 5_000)
         .bound(3),
 ];
 

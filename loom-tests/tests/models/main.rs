@@ -28,5 +28,6 @@ const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MUTANTS.md");
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MUTANTS-collector.md");
 
 fn main() -> ExitCode {
+    mutants::check_complete();
     run(MODELS.concat().leak(), mutants::MUTANTS, TABLE)
 }

@@ -12,6 +12,23 @@ const fn kills(
     Negative { mutant, step, model, message: Some(message) }
 }
 
+/// Panics unless every switch of the library is in the table.
+#[cfg(not(kvradix_loom_epoch))]
+pub fn check_complete() {
+    let source = include_str!("../../../src/sync/mutant.rs");
+    let body = source.split_once("pub enum Mutant {").expect("the enum").1;
+    let body = body.split_once('}').expect("its end").0;
+    let names = body.lines().filter_map(|line| line.trim().strip_suffix(','));
+    let names: Vec<_> = names.filter(|name| name.chars().all(char::is_alphanumeric)).collect();
+    assert!(names.len() > 20, "the enum reads otherwise than it did");
+    for name in names {
+        assert!(MUTANTS.iter().any(|mutant| mutant.mutant == name), "{name} is in no row");
+    }
+}
+
+#[cfg(kvradix_loom_epoch)]
+pub fn check_complete() {}
+
 #[cfg(kvradix_loom_epoch)]
 pub const MUTANTS: &[Negative] = &[
     kills(
@@ -125,7 +142,7 @@ pub const MUTANTS: &[Negative] = &[
         "RetakeWithoutEntry",
         "who takes an ownerless block again makes its entry",
         "last_holder_leaves_while_another_takes",
-        "the entry is gone",
+        "lookup entries",
     ),
     kills(
         "HubInsertUnchecked",

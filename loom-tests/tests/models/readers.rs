@@ -17,14 +17,14 @@ pub const MODELS: &[Model] = &[
         .sees(&["1", "2"]),
     Model::new("reader_against_detach", detach).iterations(30, 600).bound(3).sees(&["1", "2"]),
     Model::new("reader_against_new_child_in_a_table", new_child)
-        .iterations(20, 300)
+        .iterations(3, 50)
         .sees(&["0", "1"]),
     Model::new("reader_against_table_growth", growth)
-        .iterations(300, 6_000)
+        .iterations(200, 3_000)
         .bound(3)
         .sees(&["0", "1"]),
     Model::new("reader_and_insert_against_table_growth", growth_insert)
-        .iterations(900, 10_000)
+        .iterations(1_000, 10_000)
         .bound(2),
     Model::new("reader_against_table_that_empties", shrink)
         .iterations(100, 2_000)
@@ -33,6 +33,13 @@ pub const MODELS: &[Model] = &[
     Model::new("reader_against_view_children_that_become_a_table", becomes_hub)
         .iterations(200, 4_000)
         .bound(3),
+    Model::new("reader_against_table_that_widens", widen)
+        .iterations(70, 1_000)
+        .bound(3)
+        .sees(&["1", "2"]),
+    Model::new("insert_and_detach_against_table_that_widens", widen_writers)
+        .iterations(2_000, 40_000)
+        .bound(2),
     Model::new("reader_against_table_that_becomes_view_children", becomes_few)
         .iterations(10, 200)
         .bound(3),
@@ -42,7 +49,7 @@ pub const MODELS: &[Model] = &[
     Model::new("reader_against_clear", clear).iterations(60, 1_000).bound(3).sees(&["0", "1", "2"]),
     Model::new("retire_limit_against_pinned_reader", limit).iterations(60, 1_000).bound(3),
     Model::new("retire_limit_against_pinned_reader_and_writer", limit_three)
-        .iterations(2_000, 30_000)
+        .iterations(1_000, 20_000)
         .bound(2),
     Model::new("reader_against_hole_opened_and_closed", hole)
         .iterations(70, 1_000)
@@ -55,7 +62,7 @@ pub const MODELS: &[Model] = &[
         .bound(3)
         .sees(&["0 1", "1 0", "1 1"]),
     Model::new("reader_against_reused_slot", reused_slot)
-        .iterations(300, 5_000)
+        .iterations(500, 8_000)
         .bound(3)
         .sees(&["0", "1"]),
     Model::new("export_of_a_hole_against_its_retake", export_hole).iterations(300, 6_000).bound(3),
@@ -195,6 +202,44 @@ fn becomes_hub() {
     reader.join();
     assert_eq!((depth(&index, &[1, 4], A), depth(&index, &[1, 5], A)), (2, 2));
     settle(&index);
+}
+
+/// The sixth child of a table of one shard gives it more.
+fn widen() {
+    let index = five_children();
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 12]));
+        assert_eq!(found.depth_of(K), 2, "a child was missed");
+        saw(depth(index, &[1, 15], A).max(1));
+    });
+    extend(&index, A, 1, &[15]);
+    reader.join();
+    settle(&index);
+    assert_eq!(index.stats().nodes, 7);
+}
+
+fn five_children() -> Arc<Index> {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    for block in 10..15 {
+        store(&index, K, &[1, block]);
+    }
+    store(&index, A, &[1]);
+    index
+}
+
+fn widen_writers() {
+    let index = five_children();
+    let storing = reads(&index, |index| store(index, B, &[1, 16]));
+    let removing = reads(&index, |index| remove(index, K, &[14]));
+    extend(&index, A, 1, &[15]);
+    storing.join();
+    removing.join();
+    let found =
+        [depth(&index, &[1, 15], A), depth(&index, &[1, 16], B), depth(&index, &[1, 14], K)];
+    assert_eq!(found, [2, 2, 1], "a store or a removal was lost");
+    settle(&index);
+    assert_eq!(index.stats().nodes, 7);
 }
 
 /// Three children in a table; when one is left it goes back to the view.
@@ -341,6 +386,7 @@ fn moved() {
 fn reused_slot() {
     let index = shared(small());
     store(&index, A, &[1]);
+    store(&index, K, &[2]);
     let reader = reads(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[2]));
         assert_eq!(found.depth_of(A), 0, "credited with another's blocks");
@@ -350,7 +396,7 @@ fn reused_slot() {
     store(&index, C, &[2]);
     reader.join();
     settle(&index);
-    assert_eq!(index.workers(), [C]);
+    assert_eq!(index.workers(), [C, K]);
 }
 
 /// A cut of one worker, whatever others do.

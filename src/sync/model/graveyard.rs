@@ -1,11 +1,12 @@
 //! The stand-in for the collector.
 
+use super::checker;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use loom::thread::ThreadId;
+use super::checker::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use super::checker::thread::ThreadId;
 
 use super::super::mutant::{Mutant, mutant};
 use super::owner::Arc;
@@ -20,7 +21,7 @@ struct State {
     epoch: AtomicUsize,
     /// One of each thread that pinned, as the real collector has: its later
     /// pins and all their ends touch it, and so does every retirement.
-    locals: [AtomicUsize; loom::MAX_THREADS],
+    locals: [AtomicUsize; checker::MAX_THREADS],
     /// The threads that pinned, in the order of their first pins.
     threads: RefCell<Vec<ThreadId>>,
     /// The pins that are held.
@@ -79,7 +80,7 @@ pub fn pin() -> Guard {
         return Guard { id: u64::MAX, _local: PhantomData };
     }
     let state = state();
-    let me = loom::thread::current().id();
+    let me = checker::thread::current().id();
     // Acquire: pairs with the release of every retirement so far. Reads and
     // writes in one see the latest; loom's search would lose loads of it, since
     // it remembers only the last of them.
@@ -122,7 +123,7 @@ impl Drop for Guard {
             return;
         }
         let state = state();
-        let me = loom::thread::current().id();
+        let me = checker::thread::current().id();
         let at = state.threads.borrow().iter().position(|thread| *thread == me);
         // Release: a raising comes after all that was done under this pin.
         state.locals[at.expect("it pinned")].fetch_add(1, Ordering::Release);

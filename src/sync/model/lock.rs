@@ -1,5 +1,6 @@
 //! Locks: loom's, in the order of their ranks, without poison.
 
+use super::checker;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
@@ -25,13 +26,13 @@ impl<G: DerefMut> DerefMut for Ranked<G> {
 }
 
 /// Loom's lock without poison: a panic in a model shows its own message.
-pub struct Mutex<T>(loom::sync::Mutex<T>);
+pub struct Mutex<T>(checker::sync::Mutex<T>);
 
-pub type MutexGuard<'a, T> = Ranked<loom::sync::MutexGuard<'a, T>>;
+pub type MutexGuard<'a, T> = Ranked<checker::sync::MutexGuard<'a, T>>;
 
 impl<T> Mutex<T> {
     pub fn new(value: T) -> Self {
-        Self(loom::sync::Mutex::new(value))
+        Self(checker::sync::Mutex::new(value))
     }
 
     #[track_caller]
@@ -59,14 +60,14 @@ impl<T: Default> Default for Mutex<T> {
 }
 
 /// Loom's lock without poison.
-pub struct RwLock<T>(loom::sync::RwLock<T>);
+pub struct RwLock<T>(checker::sync::RwLock<T>);
 
-pub type ReadGuard<'a, T> = Ranked<loom::sync::RwLockReadGuard<'a, T>>;
-pub type WriteGuard<'a, T> = Ranked<loom::sync::RwLockWriteGuard<'a, T>>;
+pub type ReadGuard<'a, T> = Ranked<checker::sync::RwLockReadGuard<'a, T>>;
+pub type WriteGuard<'a, T> = Ranked<checker::sync::RwLockWriteGuard<'a, T>>;
 
 impl<T> RwLock<T> {
     pub fn new(value: T) -> Self {
-        Self(loom::sync::RwLock::new(value))
+        Self(checker::sync::RwLock::new(value))
     }
 
     #[track_caller]

@@ -1,5 +1,6 @@
 //! The sharded map.
 
+use super::checker;
 use std::hash::{BuildHasher, Hash};
 use std::sync::PoisonError;
 
@@ -9,7 +10,7 @@ use super::hash::Fold;
 /// Stands for the map over `DashMap`: two shards, each a list behind a lock,
 /// in the order of arrival.
 pub struct ShardedMap<K, V> {
-    shards: Vec<loom::sync::Mutex<Vec<(K, V)>>>,
+    shards: Vec<checker::sync::Mutex<Vec<(K, V)>>>,
     fold: Fold,
     rank: Rank,
 }
@@ -17,7 +18,7 @@ pub struct ShardedMap<K, V> {
 impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     pub fn new(shards: usize, rank: Rank) -> Self {
         assert!(shards.is_power_of_two() && shards > 1);
-        let shards = (0..2).map(|_| loom::sync::Mutex::new(Vec::new())).collect();
+        let shards = (0..2).map(|_| checker::sync::Mutex::new(Vec::new())).collect();
         Self { shards, fold: Fold::random(), rank }
     }
 

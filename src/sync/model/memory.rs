@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use loom::alloc::Track;
-use loom::cell::UnsafeCell;
+use super::checker::alloc::Track;
+use super::checker::cell::UnsafeCell;
 
 /// Tells the living from the freed.
 #[derive(Debug)]

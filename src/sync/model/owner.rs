@@ -10,9 +10,9 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use loom::alloc::Track;
-use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+use super::checker::alloc::Track;
+use super::checker::cell::UnsafeCell;
+use super::checker::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The value comes first: a pointer to it is a pointer to its block.
 #[repr(C)]

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use super::checker::sync::atomic::{AtomicUsize, Ordering};
 
 /// Stands for crossbeam's `SegQueue`. A pop sees every push that came before
 /// it; what else its thread sees are the edges of those pushes alone, and

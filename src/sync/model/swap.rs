@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Deref;
 
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use super::checker::sync::atomic::{AtomicUsize, Ordering};
 
 use super::owner::Arc;
 
