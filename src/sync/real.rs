@@ -521,10 +521,14 @@ impl Ord for Call {
 }
 
 impl Alarm {
+    /// A delay that nobody outlives; a longer one might overflow the clock.
+    const LONGEST: Duration = Duration::from_secs(1 << 32);
+
     /// Makes `call` on the alarm's thread after `delay`; it must not panic.
     /// `false` where no thread could be started; the call is then dropped.
     pub(crate) fn after(&self, delay: Duration, call: impl FnOnce() + Send + 'static) -> bool {
-        let call = Call { due: Instant::now() + delay, make: Box::new(call) };
+        let due = Instant::now() + delay.min(Self::LONGEST);
+        let call = Call { due, make: Box::new(call) };
         let mut state = self.shared.state.lock();
         let sooner = state.calls.peek().is_none_or(|next| call.due < next.due);
         state.calls.push(call);
