@@ -463,25 +463,25 @@ impl Shared {
     pub(super) fn with_lane<T>(
         &self,
         worker: WorkerId,
-        see: impl FnOnce(&Tree, &Holdings, &Guard) -> T,
+        see: impl FnOnce(&Tree, &Holdings) -> T,
     ) -> Option<T> {
         let lane = self.registry.get(&worker)?;
         let mut state = lane.state.lock(Rank::Lane);
         self.drain_locked(&lane, &mut state);
-        let guard = pin();
-        (!state.closed).then(|| see(&self.tree, &state.holdings, &guard))
+        (!state.closed).then(|| see(&self.tree, &state.holdings))
     }
 
     pub(crate) fn has(&self, worker: WorkerId, name: SequenceHash) -> bool {
-        let found = self.with_lane(worker, |tree, holdings, guard| {
-            let found: Option<Found<'_>> = holdings.names.resolve(tree, name, guard);
+        let found = self.with_lane(worker, |tree, holdings| {
+            let guard = pin();
+            let found: Option<Found<'_>> = holdings.names.resolve(tree, name, &guard);
             found.is_some()
         });
         found.unwrap_or(false)
     }
 
     pub(crate) fn held(&self, worker: WorkerId) -> usize {
-        self.with_lane(worker, |_, holdings, _| holdings.names.count).unwrap_or(0)
+        self.with_lane(worker, |_, holdings| holdings.names.count).unwrap_or(0)
     }
 
     pub(crate) fn stats(&self) -> Stats {
