@@ -295,3 +295,72 @@ fn a_slot_used_again_is_never_read_as_its_old_worker() {
         assert_empty(&index);
     }
 }
+
+/// A store gives up the old place of a moved name only where that place is
+/// still the worker's by this name. Here the moved name's entry is another
+/// worker's; before the batch is in, that worker lets the place go and the
+/// batch takes it under a name of its own, which it must keep.
+///
+/// Fails if `give_up_moved` (src/tree/store.rs) asks for the place alone.
+#[test]
+fn a_store_keeps_a_place_that_another_worker_left_during_it() {
+    let index = Index::builder().drain_threads(0).run_blocks(1).build();
+    let (other, kept, storing) = (worker(1), worker(2), worker(3));
+    // What hangs below keeps the place of content 40 without a holder.
+    index.store(kept, None, &blocks((1..=41).map(|n| (100 + n, n)))).unwrap();
+    index.remove(kept, &names([140]));
+    index.store(other, None, &blocks((1..40).map(|n| (200 + n, n)))).unwrap();
+    // Begins with the other's name, ends at its place.
+    let batch = blocks((1..=40).map(|n| (if n == 1 { 7 } else { 300 + n }, n)));
+    let done = AtomicBool::new(false);
+    let mut lost = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                index.store(other, below(239), &blocks([(7, 40)])).unwrap();
+                index.remove(other, &names([7]));
+            }
+        });
+        for _ in 0..20_000 {
+            index.store(storing, None, &batch).unwrap();
+            lost += usize::from(index.held(storing) != batch.len());
+            index.clear(storing);
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert_eq!(lost, 0, "stores that lost a block");
+    index.check();
+}
+
+/// An export of much takes long, and what other workers retire meanwhile is
+/// freed: else they would be held up at the limit of retired values.
+///
+/// Fails if the export is pinned throughout.
+#[test]
+fn an_export_keeps_back_nothing_that_others_retire() {
+    let index = Index::builder().drain_threads(0).build();
+    let (large, busy) = (worker(1), worker(2));
+    index.store(large, None, &blocks((0..1_000_000).map(|n| (n, n)))).unwrap();
+    let suffix = blocks((0..8).map(|n| (2_000_000 + n, 2_000_000 + n)));
+    let done = AtomicBool::new(false);
+    let mut retired = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                assert!(!index.export(large).is_empty());
+            }
+        });
+        for _ in 0..60 {
+            for _ in 0..1_000 {
+                index.store(busy, None, &suffix).unwrap();
+                index.clear(busy);
+            }
+            index.flush();
+            retired.push(index.stats().retired_bytes);
+        }
+        done.store(true, Ordering::Release);
+    });
+    // A reader's thread may stand still with its pin, now and then.
+    retired.sort_unstable();
+    assert!(retired[retired.len() / 2] < 1 << 18, "after each flush: {retired:?}");
+}

@@ -158,6 +158,18 @@ fn a_removal_is_visible_after_the_delay_without_a_flush() {
     soon("nothing pending", || index.stats().pending_removals == 0);
 }
 
+/// The longest delay there is: whoever sets it wants no timer.
+#[test]
+fn a_delay_beyond_all_clocks_is_a_delay() {
+    let _alone = alone();
+    let index = Index::builder().removal_delay(Duration::MAX).build();
+    index.store(A, None, &chain(16)).unwrap();
+    index.remove(A, &names([15]));
+    assert_eq!(index.stats().pending_removals, 1);
+    index.flush();
+    assert_eq!(seen(&index, A, 16), 15);
+}
+
 #[test]
 fn a_removal_is_visible_after_the_delay_whatever_the_traffic() {
     let _alone = alone();

@@ -43,8 +43,10 @@ struct Moves<'g> {
     /// Sure: private names, already out of the map or overwritten there.
     private: Vec<Place>,
     /// Names whose lookup entry is another place's: the worker's own, if it
-    /// holds that place by its canonical name.
-    suspects: Vec<(&'g Node, Place)>,
+    /// holds that place by this very name, its canonical one. By the end of
+    /// the batch the place may have lost its holders and be the worker's anew
+    /// under another name, so the name is asked again.
+    suspects: Vec<(SequenceHash, &'g Node, Place)>,
 }
 
 /// Longest run that is copied because a trim left no room to append in place;
@@ -197,7 +199,8 @@ impl Tree {
                     Some(old) => moves.private.push(old),
                     None => {
                         let entry = self.lookup.get(name, guard);
-                        moves.suspects.extend(entry.filter(|(_, old)| *old != place));
+                        let other = entry.filter(|(_, old)| *old != place);
+                        moves.suspects.extend(other.map(|(node, old)| (name, node, old)));
                     }
                 }
             }
@@ -271,11 +274,11 @@ impl Tree {
                 moves.private.extend(lane.names.take_private(name));
                 lane.names.add_canonical(place, false);
             }
-            Err(entry) => {
+            Err((other, old)) => {
                 half.set_flag(at, !mutant(Mutant::NoFlag));
                 match lane.names.add_private(name, place, false) {
                     Some(old) => moves.private.push(old),
-                    None => moves.suspects.push(entry),
+                    None => moves.suspects.push((name, other, old)),
                 }
             }
         }
@@ -453,8 +456,9 @@ impl Tree {
         let mut found = std::mem::take(&mut lane.scratch.found);
         found.clear();
         found.extend(private.into_iter().map(|place| (place, true)));
-        for (node, place) in suspects {
-            if lane.names.has_canonical(node, place, guard) {
+        for (name, node, place) in suspects {
+            let named = || node.read(Rank::Child).canonical(place.at(), name);
+            if lane.names.has_canonical(node, place, guard) && named() {
                 found.push((place, false));
             }
         }
