@@ -21,6 +21,7 @@ mod release;
 mod repeated;
 mod scratch;
 mod shared;
+mod slot_array;
 mod slots;
 mod store;
 mod view;
@@ -38,7 +39,7 @@ use scratch::Scratch;
 use slots::{Roster, SlotPool};
 
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fold, pin};
+use crate::sync::{Arc, Fold};
 
 /// The tree, its lookup and what has left them.
 pub(crate) struct Tree {
@@ -96,14 +97,13 @@ impl Drop for Tree {
     /// Takes the tree apart from a list, not by recursion: chains are as deep
     /// as prompts are long.
     fn drop(&mut self) {
-        let guard = pin();
         let mut owned = vec![self.root.clone()];
         while let Some(node) = owned.pop() {
             let mut half = node.write(Rank::Parent);
             match std::mem::replace(&mut half.children, Children::None) {
                 Children::None => {}
                 Children::Few(few) => owned.extend(few),
-                Children::Hub(hub) => owned.extend(hub.children(&guard)),
+                Children::Hub(hub) => owned.extend(hub.children()),
             }
         }
     }

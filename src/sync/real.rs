@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::LazyLock;
 use std::thread;
@@ -272,6 +273,9 @@ pub(crate) struct ShardedMap<K, V> {
     large: Counter,
 }
 
+/// Entries for which an emptied shard keeps room.
+const KEPT_ENTRIES: usize = 256;
+
 /// Buckets of a shard above which a prefetch pays.
 const LARGE_SHARD: usize = 4_096;
 
@@ -368,6 +372,12 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
                 return false;
             }
             shard.remove(bucket);
+        }
+        // Memory goes back a shard at a time, amortised over the removals
+        // that it took to empty it so far.
+        if shard.capacity() > KEPT_ENTRIES && shard.len() * 8 < shard.capacity() {
+            let keep = shard.len() * 2;
+            shard.shrink_to(keep, |(k, _)| self.map.hash_usize(k) as u64);
         }
         true
     }
@@ -588,10 +598,12 @@ impl Ord for Call {
 }
 
 impl Alarm {
-    /// Makes `call` on the alarm's thread after `delay`; it must not panic.
-    /// `false` where no thread could be started; the call is then dropped.
+    /// Makes `call` on the alarm's thread after `delay`; never, where no clock
+    /// goes so far. `false` where no thread could be started; the call is then
+    /// dropped.
     pub(crate) fn after(&self, delay: Duration, call: impl FnOnce() + Send + 'static) -> bool {
-        let call = Call { due: Instant::now() + delay, make: Box::new(call) };
+        let Some(due) = Instant::now().checked_add(delay) else { return true };
+        let call = Call { due, make: Box::new(call) };
         let mut state = self.shared.state.lock();
         let sooner = state.calls.peek().is_none_or(|next| call.due < next.due);
         state.calls.push(call);
@@ -628,7 +640,9 @@ impl AlarmShared {
                     let call = state.calls.pop();
                     parking_lot::MutexGuard::unlocked(&mut state, || {
                         if let Some(call) = call {
-                            (call.make)();
+                            // The thread serves every index of its pool. A
+                            // call owns what it touches, and is gone after.
+                            let _ = catch_unwind(AssertUnwindSafe(call.make));
                         }
                     });
                 }

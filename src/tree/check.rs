@@ -67,7 +67,7 @@ impl Shared {
             }
             Children::Hub(hub) => {
                 assert!(std::ptr::eq(view.hub().expect("published"), &**hub));
-                let children = hub.children(guard);
+                let children = hub.children();
                 assert_eq!(children.len(), hub.len(), "children counted and seen");
                 children
             }

@@ -15,13 +15,37 @@ pub(super) struct Edit<'n> {
     pub(super) node: &'n Node,
     pub(super) half: WriteGuard<'n, Half>,
     /// What readers see now.
-    pub(super) view: &'n View,
+    pub(super) view: View<'n>,
     /// The run's next length.
     pub(super) len: u32,
     /// The next owner levels.
     pub(super) levels: Vec<Level>,
     /// Whether anything that the view shows has changed.
     pub(super) touched: bool,
+    replaced: Replaced,
+}
+
+/// What the view that readers see still names and the next one will not:
+/// retired once that is out. Should a panic come first, it is leaked, since
+/// readers go on to see it.
+#[derive(Default)]
+struct Replaced([Option<Retired>; 2]);
+
+impl Replaced {
+    fn push(&mut self, value: Retired) {
+        let free = self.0.iter_mut().find(|slot| slot.is_none());
+        *free.expect("columns and a hub at most") = Some(value);
+    }
+
+    fn hand_over(mut self, retired: &mut Vec<Retired>) {
+        retired.extend(self.0.iter_mut().filter_map(Option::take));
+    }
+}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.0));
+    }
 }
 
 /// How the few children change.
@@ -45,7 +69,15 @@ impl<'n> Edit<'n> {
         let mut levels = std::mem::take(&mut scratch.levels);
         levels.clear();
         levels.extend_from_slice(view.levels());
-        Self { node, half, view, len: view.len(), levels, touched: false }
+        Self {
+            node,
+            half,
+            view,
+            len: view.len(),
+            levels,
+            touched: false,
+            replaced: Replaced::default(),
+        }
     }
 
     /// Whether `slot` holds nothing here.
@@ -159,17 +191,25 @@ impl<'n> Edit<'n> {
         let capacity = self.half.columns.capacity();
         if capacity > 64 && needed < capacity / 4 && needed > 0 {
             let copy = self.half.columns.copy(needed, needed + needed / 4);
-            self.replace_columns(copy, scratch);
+            self.replace_columns(copy);
         }
     }
 
     /// Puts `columns` in the place of the node's, which readers may still
     /// see.
-    pub(super) fn replace_columns(&mut self, columns: Columns, scratch: &mut Scratch) {
+    pub(super) fn replace_columns(&mut self, columns: Columns) {
         let before = std::mem::replace(&mut self.half.columns, columns);
-        scratch.retired.push(Retired::Columns(before));
+        self.replaced.push(Retired::Columns(before));
         self.node.moved_columns(&self.half);
         self.touched = true;
+    }
+
+    /// Puts `children` in the place of the node's; a hub among those readers
+    /// may still see.
+    pub(super) fn replace_children(&mut self, children: Children) {
+        if let Children::Hub(hub) = std::mem::replace(&mut self.half.children, children) {
+            self.replaced.push(Retired::Hub(hub));
+        }
     }
 
     /// Publishes what has changed and returns the lock, still held.
@@ -197,6 +237,7 @@ impl<'n> Edit<'n> {
             };
             let before = self.node.publish(&mut self.half, view);
             scratch.retired.push(Retired::View(before));
+            self.replaced.hand_over(&mut scratch.retired);
         }
         scratch.levels = self.levels;
         self.half

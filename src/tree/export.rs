@@ -3,7 +3,8 @@
 //! The worker's lane is locked throughout, so its own holdings stand still
 //! and with them every node named here: a node that is held, or an ancestor
 //! of one, is in the tree. Each node is read once, under its lock; what other
-//! workers do to it before or after makes no difference to this worker.
+//! workers do to it before or after makes no difference to this worker. Pins
+//! are taken for a node at a time: an export may take long.
 //!
 //! A block that the worker does not hold but whose descendants it does is
 //! stored under a temporary name and removed by the last event.
@@ -13,7 +14,7 @@ use super::place::Place;
 use super::shared::Shared;
 use super::{Holdings, Tree};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fold, Guard, HashMap, HashSet};
+use crate::sync::{Arc, Fold, HashMap, HashSet, pin};
 use crate::{Block, Event, LocalHash, SequenceHash, WorkerId};
 
 /// A node that the export passes through.
@@ -37,7 +38,6 @@ struct Seen {
 struct Export<'a> {
     tree: &'a Tree,
     holdings: &'a Holdings,
-    guard: &'a Guard,
     worker: WorkerId,
     stops: Vec<Stop>,
     /// Private names by place, in ascending order.
@@ -52,8 +52,8 @@ struct Export<'a> {
 impl Shared {
     /// See [`Index::export`](crate::Index::export).
     pub(crate) fn export(&self, worker: WorkerId) -> Vec<Event> {
-        let events = self.with_lane(worker, |tree, holdings, guard| {
-            let mut export = Export::new(tree, holdings, guard, worker);
+        let events = self.with_lane(worker, |tree, holdings| {
+            let mut export = Export::new(tree, holdings, worker);
             export.find_stops();
             export.events()
         });
@@ -62,7 +62,7 @@ impl Shared {
 }
 
 impl<'a> Export<'a> {
-    fn new(tree: &'a Tree, holdings: &'a Holdings, guard: &'a Guard, worker: WorkerId) -> Self {
+    fn new(tree: &'a Tree, holdings: &'a Holdings, worker: WorkerId) -> Self {
         let mut aliases = HashMap::<Place, Vec<SequenceHash>, Fold>::with_hasher(tree.fold);
         for (name, place) in holdings.names.privates() {
             aliases.entry(place).or_default().push(name);
@@ -73,7 +73,6 @@ impl<'a> Export<'a> {
         Self {
             tree,
             holdings,
-            guard,
             worker,
             stops: Vec::new(),
             aliases,
@@ -119,11 +118,11 @@ impl<'a> Export<'a> {
 
     /// One more than the last position in `node` that the worker holds.
     fn held_end(&self, node: &Node) -> u32 {
-        let slot = self.holdings.names.slot;
+        let (slot, guard) = (self.holdings.names.slot, pin());
         let half = node.read(Rank::Child);
         match half.mask(slot) {
             Some(mask) => mask.end(),
-            None => super::levels::cutoff_of(node.view(self.guard).levels(), slot),
+            None => super::levels::cutoff_of(node.view(&guard).levels(), slot),
         }
     }
 
@@ -176,8 +175,9 @@ impl<'a> Export<'a> {
 
     /// The first `len` blocks of a run.
     fn read(&self, node: &Node, len: u32) -> Vec<Seen> {
+        let guard = pin();
         let half = node.read(Rank::Child);
-        let levels = node.view(self.guard).levels();
+        let levels = node.view(&guard).levels();
         let see = |at| Seen {
             local: half.columns.local(at),
             column_name: half.columns.name(at),
@@ -200,6 +200,6 @@ impl<'a> Export<'a> {
     }
 
     fn is_name(&self, name: SequenceHash) -> bool {
-        self.holdings.names.resolve(self.tree, name, self.guard).is_some()
+        self.holdings.names.resolve(self.tree, name, &pin()).is_some()
     }
 }

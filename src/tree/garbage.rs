@@ -9,8 +9,9 @@
 use std::collections::VecDeque;
 
 use super::columns::Columns;
-use super::hub::{Hub, Slots};
+use super::hub::Hub;
 use super::node::Node;
+use super::slot_array::SlotBox;
 use super::slots::SlotPool;
 use super::view::ViewBox;
 use crate::sync::rank::{self, Rank};
@@ -23,7 +24,7 @@ pub(super) enum Retired {
     View(ViewBox),
     Columns(Columns),
     Node(Arc<Node>),
-    Slots(Box<Slots>),
+    Slots(SlotBox),
     Hub(Arc<Hub>),
     /// A worker's slot: given out again when no reader can still see the bits
     /// of the worker that had it.
@@ -33,10 +34,10 @@ pub(super) enum Retired {
 impl Retired {
     fn bytes(&self) -> usize {
         let owned = match self {
-            Retired::View(view) => view.bytes(),
+            Retired::View(view) => view.get().bytes(),
             Retired::Columns(columns) => columns.bytes(),
             Retired::Node(node) => node.bytes(),
-            Retired::Slots(slots) => slots.bytes(),
+            Retired::Slots(slots) => slots.get().bytes(),
             Retired::Hub(hub) => hub.bytes(),
             Retired::Slot(_) => 0,
         };
@@ -54,11 +55,19 @@ const LIMIT: usize = 2 << 20;
 /// readers' pins are short, but their threads may be stopped for long.
 const PATIENCE: usize = if cfg!(kvradix_loom) { 2 } else { 2_000 };
 
+/// Events after one that waited in vain which do not wait.
+const EXCUSED: u64 = 1_000;
+
+/// Rounds that a flush tries.
+const FLUSH_ROUNDS: usize = if cfg!(kvradix_loom) { 4 } else { 256 };
+
 /// The retired values of one index.
 pub(super) struct Garbage {
     list: Mutex<List>,
     /// Bytes in the list.
     bytes: Counter,
+    /// Events that need not wait: patience has run out lately.
+    excused: Counter,
     /// Where slots go back to.
     slots: Arc<SlotPool>,
 }
@@ -79,7 +88,7 @@ struct Batch {
 
 impl Garbage {
     pub(super) fn new(slots: Arc<SlotPool>) -> Self {
-        Self { list: Mutex::default(), bytes: Counter::new(0), slots }
+        Self { list: Mutex::default(), bytes: Counter::new(0), excused: Counter::new(0), slots }
     }
 
     /// Bytes of values that wait.
@@ -154,6 +163,21 @@ impl Garbage {
         self.reclaim();
     }
 
+    /// Frees all there is, if no other thread keeps a pin for long.
+    pub(super) fn collect_all(&self) {
+        // An epoch ends with each round, and two have to; a thread that was
+        // stopped while it held a pin needs its turn first.
+        for round in 0..FLUSH_ROUNDS {
+            self.collect();
+            if self.bytes() == 0 {
+                return;
+            }
+            if round > 3 {
+                yield_now();
+            }
+        }
+    }
+
     /// Before an event: above the limit, reclaims and lets readers run until
     /// it is below again. The caller holds no lock and no pin.
     #[inline]
@@ -166,6 +190,11 @@ impl Garbage {
     #[cold]
     fn wait_below(&self) {
         debug_assert!(rank::holds_none());
+        let excused = self.excused.load(Ordering::Relaxed);
+        if excused > 0 {
+            self.excused.store(excused - 1, Ordering::Relaxed);
+            return self.collect();
+        }
         for _ in 0..PATIENCE {
             self.collect();
             if self.bytes() <= retire_limit(LIMIT) {
@@ -173,6 +202,7 @@ impl Garbage {
             }
             yield_now();
         }
+        self.excused.store(EXCUSED, Ordering::Relaxed);
     }
 }
 

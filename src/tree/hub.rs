@@ -2,12 +2,10 @@
 //! no lock.
 //!
 //! Each shard is an array of slots behind an atomic pointer, probed linearly.
-//! A slot goes from empty to a child to removed and never back, so a reader
-//! that follows a slot sees one child at most; it checks the child's own key.
 //! An array that runs out of empty slots is replaced by one sized for the
 //! children it has, a shard at a time; the old one is retired.
 //!
-//! A slot owns its child: one count of the child's `Arc`, taken out by
+//! A shard owns its children: one count of each child's `Arc`, taken out by
 //! `remove`.
 
 #![allow(unsafe_code)]
@@ -17,10 +15,12 @@ use std::ptr::{self, NonNull};
 
 use super::garbage::Retired;
 use super::node::Node;
+use super::slot_array::{Header, SlotBox, Slots};
 use crate::LocalHash;
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Arc, AtomicPtr, AtomicUsize, Fold, Guard, Mutant, Mutex, MutexGuard, Ordering, Witness, mutant,
+    Arc, AtomicPtr, AtomicUsize, Fold, Guard, Mutant, Mutex, MutexGuard, Ordering, Witness,
+    arc_from_borrowed, mutant,
 };
 
 /// A child table, of one shard or of many. What a reader needs comes first.
@@ -39,59 +39,27 @@ pub(super) struct Hub {
     counts: Option<Mutex<BTreeMap<u32, usize>>>,
 }
 
+/// A part of the table.
+#[repr(C)]
 struct Shard {
     /// Null until the first child comes.
-    slots: AtomicPtr<Slots>,
+    slots: AtomicPtr<Header>,
     state: Mutex<ShardState>,
 }
 
+/// What a shard's lock guards, beside the array's changes.
 #[derive(Default)]
-pub(super) struct ShardState {
+struct ShardState {
+    /// Children.
     live: usize,
     /// Slots that are not empty: children and removed ones.
     used: usize,
 }
 
-/// An array of slots, a power of two of them, never full.
-pub(super) struct Slots(Box<[Slot]>, Witness);
-
-struct Slot {
-    /// The hash of the child's key; a filter, written before the child.
-    tag: AtomicUsize,
-    /// Null, a child, or `removed()`.
-    child: AtomicPtr<Node>,
-}
-
-/// What a slot holds whose child was removed: no address of a node.
-fn removed() -> *mut Node {
-    ptr::without_provenance_mut(align_of::<Node>())
-}
-
-impl Slots {
-    fn new(capacity: usize) -> Box<Self> {
-        let slot = || Slot { tag: AtomicUsize::new(0), child: AtomicPtr::new(ptr::null_mut()) };
-        Box::new(Self((0..capacity).map(|_| slot()).collect(), Witness::new()))
-    }
-
-    /// The slots in the order in which `tag` probes them.
-    #[inline]
-    fn probe(&self, tag: usize) -> impl Iterator<Item = &Slot> {
-        let mask = self.0.len() - 1;
-        // The low bits chose the shard.
-        let start = tag >> 16;
-        (0..self.0.len()).map(move |step| &self.0[(start + step) & mask])
-    }
-
-    /// Bytes of the allocation.
-    pub(super) fn bytes(&self) -> usize {
-        self.0.len() * size_of::<Slot>()
-    }
-}
-
 /// Fewest slots of an array that is there at all.
 const SMALLEST: usize = 4;
 
-/// A shard locked for a change.
+/// A shard locked for a change of one key.
 pub(super) struct Locked<'h> {
     hub: &'h Hub,
     shard: &'h Shard,
@@ -147,12 +115,9 @@ impl Hub {
     ) -> Option<&'g Node> {
         self.witness.read();
         let tag = self.tag(offset, local);
-        // Acquire: pairs with the release in `Locked::resize`; the array's
-        // slots are initialised.
-        let slots = self.shard(tag).slots.load(Ordering::Acquire);
-        // SAFETY: arrays are retired through the epoch when replaced.
-        let slots = unsafe { slots.as_ref() }?;
-        find_in(slots, tag, offset, local, guard)
+        // SAFETY: arrays are retired through the epoch when replaced, and the
+        // guard was pinned before this load.
+        unsafe { self.shard(tag).slots() }?.find(tag, offset, local, guard)
     }
 
     /// Locks the shard of a key for a change of it. The caller holds the
@@ -207,31 +172,43 @@ impl Hub {
         left
     }
 
-    /// An owner of every child, in no order. Complete only under the parent's
-    /// exclusive lock, or where a shard may be ahead of another.
-    pub(super) fn children(&self, guard: &Guard) -> Vec<Arc<Node>> {
+    /// An owner of every child, in no order: all of them under the parent's
+    /// exclusive lock or while nothing else runs.
+    pub(super) fn children(&self) -> Vec<Arc<Node>> {
         let mut all = Vec::with_capacity(self.len());
         for shard in self.shards() {
             let _state = shard.state.lock(Rank::HubShard);
-            // SAFETY: the current array, which stays so under the lock.
-            let Some(slots) = (unsafe { shard.slots.load(Ordering::Acquire).as_ref() }) else {
-                continue;
-            };
-            for child in slots.0.iter().filter_map(child_in) {
-                all.push(super::view::owner_of(child, guard));
+            // SAFETY: only the holder of the shard's lock replaces the array
+            // or takes a child out of it.
+            unsafe {
+                for (_, child) in shard.slots().into_iter().flat_map(Slots::children) {
+                    all.push(arc_from_borrowed(child.as_ptr()));
+                }
             }
         }
         all
     }
 
-    /// Bytes of the table, about.
+    /// Bytes of a table that has left its parent's half, so that no array of
+    /// it is replaced any more; about.
     pub(super) fn bytes(&self) -> usize {
-        let array = |shard: &Shard| {
-            // SAFETY: the current array; the caller is the table's last user.
-            unsafe { shard.slots.load(Ordering::Acquire).as_ref() }.map_or(0, Slots::bytes)
-        };
+        // SAFETY: as said; the arrays go with the table.
+        let array = |shard: &Shard| unsafe { shard.slots() }.map_or(0, Slots::bytes);
         let arrays: usize = self.shards().map(array).sum();
         arrays + self.more.len() * size_of::<Shard>() + size_of::<Self>()
+    }
+}
+
+impl Shard {
+    /// The array of this moment; `None` while there is none.
+    ///
+    /// # Safety
+    /// It is not freed while the result lives.
+    #[inline]
+    unsafe fn slots<'a>(&self) -> Option<Slots<'a>> {
+        // Acquire: pairs with the release in `Locked::resize`; the array's
+        // slots are initialised.
+        unsafe { Slots::from_ptr(self.slots.load(Ordering::Acquire)) }
     }
 }
 
@@ -240,77 +217,24 @@ impl Drop for Hub {
     /// with the whole tree. Its children's owners go with it.
     fn drop(&mut self) {
         for shard in self.shards() {
-            let slots = shard.slots.load(Ordering::Acquire);
-            if slots.is_null() {
-                continue;
-            }
-            // SAFETY: the shard owns its array, and each slot its child.
+            let Some(header) = NonNull::new(shard.slots.load(Ordering::Acquire)) else { continue };
+            // SAFETY: the shard owns its array, and each child in it.
             unsafe {
-                let slots = Box::from_raw(slots);
-                for child in slots.0.iter().filter_map(child_in) {
-                    drop(Arc::from_raw(ptr::from_ref(child)));
+                let slots = SlotBox::from_raw(header);
+                for (_, child) in slots.get().children() {
+                    drop(Arc::from_raw(child.as_ptr()));
                 }
             }
         }
     }
 }
 
-fn child_in(slot: &Slot) -> Option<&Node> {
-    // Acquire: pairs with the release in `put`; the child is initialised.
-    let child = slot.child.load(Ordering::Acquire);
-    // SAFETY: a slot's child is owned by the slot, and retired through the
-    // epoch once it was removed from it.
-    if child == removed() { None } else { unsafe { child.as_ref() } }
-}
-
-#[inline]
-fn find_in<'g>(
-    slots: &Slots,
-    tag: usize,
-    offset: u32,
-    local: LocalHash,
-    _: &'g Guard,
-) -> Option<&'g Node> {
-    slots.1.read();
-    for slot in slots.probe(tag) {
-        // Acquire: pairs with the release in `put`; tag and child are there.
-        let child = slot.child.load(Ordering::Acquire);
-        if child.is_null() {
-            return None;
-        }
-        if child == removed() || slot.tag.load(Ordering::Relaxed) != tag {
-            continue;
-        }
-        // SAFETY: neither null nor `removed()`: a child, which is retired
-        // through the epoch once it was removed from the slot.
-        let child = unsafe { &*child };
-        if child.first() == local && child.offset() == offset {
-            return Some(child);
-        }
-    }
-    None
-}
-
-/// Puts a child into the first empty slot.
-fn put(slots: &Slots, tag: usize, child: NonNull<Node>) {
-    for slot in slots.probe(tag) {
-        if slot.child.load(Ordering::Relaxed).is_null() {
-            slot.tag.store(tag, Ordering::Relaxed);
-            // Release: pairs with the acquire of whoever follows the slot.
-            let release =
-                if mutant(Mutant::HubPutRelaxed) { Ordering::Relaxed } else { Ordering::Release };
-            slot.child.store(child.as_ptr(), release);
-            return;
-        }
-    }
-    unreachable!("an array always has an empty slot");
-}
-
 impl Locked<'_> {
     /// The current array; `None` while there is none.
-    fn slots(&self) -> Option<&Slots> {
-        // SAFETY: only the holder of the shard's lock replaces the array.
-        unsafe { self.shard.slots.load(Ordering::Acquire).as_ref() }
+    fn slots(&self) -> Option<Slots<'_>> {
+        // SAFETY: only the holder of the shard's lock replaces the array, and
+        // a change of it borrows `self` exclusively.
+        unsafe { self.shard.slots() }
     }
 
     /// The child of this key.
@@ -320,19 +244,20 @@ impl Locked<'_> {
         local: LocalHash,
         guard: &'g Guard,
     ) -> Option<&'g Node> {
-        find_in(self.slots()?, self.tag, offset, local, guard)
+        self.slots()?.find(self.tag, offset, local, guard)
     }
 
     /// Adds a child; there is none of its key. An array that was replaced for
     /// it goes to `retired`.
     pub(super) fn insert(&mut self, child: Arc<Node>, retired: &mut Vec<Retired>) {
-        let capacity = self.slots().map_or(0, |slots| slots.0.len());
+        let capacity = self.slots().map_or(0, Slots::capacity);
         if (self.state.used + 1) * 4 > capacity * 3 {
             self.resize(self.state.live + 1, retired);
         }
         self.hub.count(child.offset(), true);
-        let child = NonNull::from(child_into_slot(child));
-        put(self.slots().expect("made above"), self.tag, child);
+        // The slot owns this count until `remove`, or the table's drop.
+        let child = NonNull::new(Arc::into_raw(child).cast_mut()).expect("points at a node");
+        self.slots().expect("made above").put(self.tag, child);
         self.state.live += 1;
         self.state.used += 1;
     }
@@ -346,19 +271,11 @@ impl Locked<'_> {
         retired: &mut Vec<Retired>,
     ) -> Option<(Arc<Node>, bool)> {
         let slots = self.slots()?;
-        let held = |slot: &&Slot| match mutant(Mutant::DetachByKey) {
-            true => child_in(slot)
-                .is_some_and(|is| (is.offset(), is.first()) == (child.offset(), child.first())),
-            false => ptr::eq(slot.child.load(Ordering::Relaxed), child),
-        };
-        let slot = slots.probe(self.tag).find(held)?;
-        // Release: a reader that sees the slot removed may rely on nothing;
-        // one that saw the child before goes on under its pin.
-        let owned = slot.child.swap(removed(), Ordering::AcqRel);
+        let capacity = slots.capacity();
+        let owned = slots.take(self.tag, child)?;
         // SAFETY: the slot owned one count of this child, and no longer does.
-        let owned = unsafe { Arc::from_raw(owned) };
+        let owned = unsafe { Arc::from_raw(owned.as_ptr()) };
         let left = self.hub.count(child.offset(), false);
-        let capacity = slots.0.len();
         self.state.live -= 1;
         if self.state.live == 0 || (self.state.live * 8 < capacity && capacity > SMALLEST) {
             self.resize(self.state.live, retired);
@@ -366,38 +283,28 @@ impl Locked<'_> {
         Some((owned, left))
     }
 
-    /// Replaces the array by one with room for `live` children and half as
-    /// many more.
+    /// Replaces the array by one with room for `live` children and as many
+    /// more.
     fn resize(&mut self, live: usize, retired: &mut Vec<Retired>) {
         let next = if live == 0 {
             ptr::null_mut()
         } else {
-            let next = Slots::new((live * 2).next_power_of_two().max(SMALLEST));
-            if let Some(slots) = self.slots() {
-                for slot in &slots.0 {
-                    if let Some(child) = child_in(slot) {
-                        put(&next, slot.tag.load(Ordering::Relaxed), NonNull::from(child));
-                    }
-                }
+            let next = SlotBox::new((live * 2).next_power_of_two().max(SMALLEST));
+            for (tag, child) in self.slots().into_iter().flat_map(Slots::children) {
+                next.get().put(tag, child);
             }
-            Box::into_raw(next)
+            next.into_raw()
         };
-        // Release: pairs with the acquire in `find`.
-        let order =
-            if mutant(Mutant::HubResizeRelaxed) { Ordering::Acquire } else { Ordering::AcqRel };
-        let before = self.shard.slots.swap(next, order);
+        let before = self.shard.slots.load(Ordering::Relaxed);
+        // Release: pairs with the acquire in `Shard::slots`.
+        let release =
+            if mutant(Mutant::HubResizeRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        self.shard.slots.store(next, release);
         self.state.used = self.state.live;
-        if !before.is_null() {
-            // SAFETY: the array came from `Box::into_raw` above; the children
-            // it names are owned by the new one now.
-            retired.push(Retired::Slots(unsafe { Box::from_raw(before) }));
+        if let Some(before) = NonNull::new(before) {
+            // SAFETY: the array came from `into_raw` above; the children it
+            // names are owned by the new one now.
+            retired.push(Retired::Slots(unsafe { SlotBox::from_raw(before) }));
         }
     }
-}
-
-/// The count of `child` that its slot will own.
-fn child_into_slot<'a>(child: Arc<Node>) -> &'a Node {
-    // SAFETY: the pointer of an `Arc` whose count is not given back before
-    // `Locked::remove` or the table's drop.
-    unsafe { &*Arc::into_raw(child) }
 }

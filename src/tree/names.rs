@@ -175,10 +175,11 @@ impl Names {
         private == 0 && !canonical
     }
 
-    /// Forgets every name; the nodes are the caller's.
+    /// Forgets every name; the nodes have left already.
     pub(super) fn forget_all(&mut self) {
         self.count = 0;
         self.latest = None;
+        self.nodes.shrink_to_fit();
         self.private.clear();
         self.private.shrink_to_fit();
         self.aliases.clear();

@@ -4,7 +4,7 @@ use super::columns::Columns;
 use super::hub::Hub;
 use super::levels::{self, Level};
 use super::mask::Mask;
-use super::view::{Published, View, ViewBox};
+use super::view::{Published, View, ViewBox, expose};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Guard, Hint, ReadGuard, RwLock, Weak, Witness, Word, WriteGuard};
 use crate::{LocalHash, SequenceHash};
@@ -47,6 +47,18 @@ pub(super) enum Children {
     Hub(Arc<Hub>),
 }
 
+impl Children {
+    /// Takes out one of few, the one at `at`.
+    pub(super) fn remove(&mut self, at: usize) -> Arc<Node> {
+        let Children::Few(few) = self else { unreachable!("one of few was found") };
+        let owner = few.remove(at);
+        if few.is_empty() {
+            *self = Children::None;
+        }
+        owner
+    }
+}
+
 #[derive(Default)]
 struct Extra {
     /// What workers hold that hold something behind a hole: slot, positions.
@@ -69,7 +81,7 @@ impl Node {
         levels: &[Level],
     ) -> Arc<Self> {
         let view = ViewBox::new(columns.window(len), levels, std::iter::empty(), None);
-        Arc::new(Self {
+        let node = Arc::new(Self {
             view: Published::new(view),
             columns_hint: Hint::new(columns.start()),
             first: columns.local(0),
@@ -82,14 +94,16 @@ impl Node {
                 extra: None,
                 detached: false,
             }),
-        })
+        });
+        expose(&node);
+        node
     }
 
     /// The root: no blocks, a hub for children from the start.
     pub(super) fn root(hub: Hub) -> Arc<Self> {
         let (columns, hub) = (Columns::empty(), Arc::new(hub));
         let view = ViewBox::new(columns.window(0), &[], std::iter::empty(), Some(&hub));
-        Arc::new(Self {
+        let node = Arc::new(Self {
             view: Published::new(view),
             columns_hint: Hint::new(columns.start()),
             first: LocalHash(0),
@@ -102,7 +116,9 @@ impl Node {
                 extra: None,
                 detached: false,
             }),
-        })
+        });
+        expose(&node);
+        node
     }
 
     /// Whether this is the root.
@@ -137,7 +153,7 @@ impl Node {
 
     /// The view of this moment.
     #[inline]
-    pub(super) fn view<'g>(&'g self, guard: &'g Guard) -> &'g View {
+    pub(super) fn view<'g>(&'g self, guard: &'g Guard) -> View<'g> {
         self.witness.read();
         self.view.load(guard)
     }

@@ -26,7 +26,8 @@ impl Place {
     #[inline]
     pub(super) fn new(node: &Node, at: u32) -> Self {
         debug_assert!(at < MAX_RUN);
-        let address = ptr::from_ref(node).expose_provenance() as u64;
+        // Exposed when the node was made.
+        let address = ptr::from_ref(node).addr() as u64;
         // User space has at most 56 address bits wherever this compiles to
         // 64; one that had more would lose them here, so it is asked.
         assert!(address >> (64 - POSITION_BITS + ALIGN_BITS) == 0, "an address of over 56 bits");

@@ -208,7 +208,7 @@ impl Tree {
         } else if !mutant(Mutant::EntryStays) {
             let removed = self.lookup.remove(half.columns.name(at), Place::new(node, at));
             debug_assert!(removed, "a held block's canonical name has an entry");
-            scratch.delta.entries -= 1;
+            scratch.delta.entries -= i64::from(removed);
         }
     }
 
@@ -271,7 +271,7 @@ impl Tree {
             return false;
         }
         let mut edit = Edit::new(parent, half, scratch, guard);
-        let Children::Few(few) = &mut edit.half.children else { return false };
+        let Children::Few(few) = &edit.half.children else { return false };
         let same = |owner: &Arc<Node>| match mutant(Mutant::DetachByKey) {
             true => (owner.offset(), owner.first()) == (child.offset(), child.first()),
             false => std::ptr::eq(&**owner, child),
@@ -279,18 +279,17 @@ impl Tree {
         let Some(at) = few.iter().position(same) else {
             return false;
         };
-        let owner = few.remove(at);
-        if few.is_empty() {
-            edit.half.children = Children::None;
-        }
+        let child_is = few[at].clone();
         child_half.mark_detached();
         if mutant(Mutant::MarkShownEarly) {
             drop(child_half);
             child_half = child.write(Rank::Child);
         }
-        edit.trim(KidChange::Removed(child), scratch);
+        edit.trim(KidChange::Removed(&child_is), scratch);
         let empty = edit.len == 0 && !parent.is_root();
-        drop(edit.publish(KidChange::Removed(child), scratch));
+        let mut half = edit.publish(KidChange::Removed(&child_is), scratch);
+        let owner = half.children.remove(at);
+        drop(half);
         // Only now: who meets the mark finds the parent's view without the
         // child, and need not spin until it is there.
         drop(child_half);
@@ -314,12 +313,10 @@ impl Tree {
             drop(edit.publish(KidChange::Same, scratch));
             return empty;
         }
-        let children = edit.half.hub().map(|hub| hub.children(guard)).unwrap_or_default();
+        let children = edit.half.hub().map(|hub| hub.children()).unwrap_or_default();
         let kids: Vec<Kid> = children.iter().map(Kid::new).collect();
         let children = if children.is_empty() { Children::None } else { Children::Few(children) };
-        if let Children::Hub(hub) = std::mem::replace(&mut edit.half.children, children) {
-            scratch.retired.push(Retired::Hub(hub));
-        }
+        edit.replace_children(children);
         drop(edit.publish(KidChange::All(&kids), scratch));
         empty
     }

@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::lane::{Handful, Lane, LaneState};
-use super::names::Found;
 use super::repeated::first_repeated;
 use super::scratch::Delta;
 use super::{Holdings, NoParent, Tree, TreeConfig};
@@ -157,6 +156,7 @@ impl Shared {
 
     /// After an event: what it retired is handed over, what it counted is
     /// written down. Whether there may be something to reclaim.
+    #[must_use]
     fn end_event(&self, lane: &Lane, state: &mut LaneState, guard: &Guard) -> bool {
         let holdings = &mut state.holdings;
         lane.figures.set(holdings.names.count, holdings.scratch.delta);
@@ -308,23 +308,22 @@ impl Shared {
         let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
         let mut state = lane.state.lock(Rank::Lane);
         early.iter().for_each(|names| state.batch.extend_from_slice(names.names()));
-        let sealed = self.drain_locked(lane, &mut state);
-        drop(state);
-        if sealed {
-            self.tree.garbage.reclaim();
-        }
+        self.drain_locked(lane, &mut state);
     }
 
-    fn drain_locked(&self, lane: &Lane, state: &mut LaneState) -> bool {
-        let mut sealed = false;
-        loop {
+    /// The same for whoever has the lane's lock. Names handed in meanwhile
+    /// may wait for the next drain: their remover lists the lane anew.
+    fn drain_locked(&self, lane: &Lane, state: &mut LaneState) {
+        // Whoever handed names in before has counted them before.
+        let mut left = lane.unapplied.load(Ordering::Acquire);
+        while left > 0 {
             // A batch that a panic has left comes first.
-            while state.batch.len() < DRAIN_BATCH {
+            while state.batch.len() < left.min(DRAIN_BATCH) {
                 let Some(handful) = lane.queue.pop() else { break };
                 state.batch.extend_from_slice(handful.names());
             }
             if state.batch.is_empty() {
-                return sealed;
+                return;
             }
             #[cfg(test)]
             self.fail_if_told();
@@ -341,11 +340,16 @@ impl Shared {
             };
             state.batch.clear();
             self.count_unknown(unknown);
-            sealed |= self.end_event(lane, state, &guard);
+            let sealed = self.end_event(lane, state, &guard);
             // Release: pairs with the acquire of a flush that finds nothing
             // left to do.
             if !early {
                 lane.unapplied.fetch_sub(count, Ordering::Release);
+            }
+            left = left.saturating_sub(count);
+            drop(guard);
+            if sealed {
+                self.tree.garbage.reclaim();
             }
         }
     }
@@ -386,7 +390,11 @@ impl Shared {
         });
         names.forget_all();
         let guard = guard.unwrap_or_else(pin);
-        self.end_event(lane, state, &guard);
+        let sealed = self.end_event(lane, state, &guard);
+        drop(guard);
+        if sealed {
+            self.tree.garbage.reclaim();
+        }
     }
 
     pub(crate) fn remove_worker(&self, worker: WorkerId) {
@@ -399,6 +407,9 @@ impl Shared {
         self.drain_locked(&lane, &mut state);
         self.clear_locked(&lane, &mut state);
         state.closed = true;
+        self.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
+        // Release: pairs with the acquire in `remove`, if the swap there comes
+        // after the one here.
         lane.closed.store(true, Ordering::Release);
         // AcqRel: pairs with the swap in `remove`. Names that came before it
         // are drained here, as unknown ones; a later remover sees `closed`.
@@ -408,14 +419,17 @@ impl Shared {
 
         // Bits first, then the table, then the slot.
         let slot = state.holdings.names.slot;
-        self.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
         self.tree.roster.leave(slot);
         self.tree.retire_slot(&mut state.holdings, slot);
         self.departed.lock(Rank::Retired).add(state.holdings.scratch.delta);
         state.holdings.scratch.delta = Delta::default();
-        self.end_event(&lane, &mut state, &pin());
+        let guard = pin();
+        let sealed = self.end_event(&lane, &mut state, &guard);
+        drop(guard);
         drop(state);
-        self.tree.garbage.reclaim();
+        if sealed {
+            self.tree.garbage.reclaim();
+        }
     }
 
     /// Every known rank of `id`.
@@ -428,15 +442,16 @@ impl Shared {
     }
 
     pub(crate) fn flush(&self) {
-        for lane in self.lanes() {
+        let mut dirty = Vec::new();
+        self.registry.for_each(|_, lane| {
             if lane.is_dirty() {
-                self.drain(&lane);
+                dirty.push(lane.clone());
             }
+        });
+        for lane in dirty {
+            self.drain(&lane);
         }
-        // An epoch ends with each round; two have to.
-        for _ in 0..4 {
-            self.tree.garbage.collect();
-        }
+        self.tree.garbage.collect_all();
     }
 
     pub(crate) fn flush_worker(&self, worker: WorkerId) {
@@ -465,25 +480,21 @@ impl Shared {
     pub(super) fn with_lane<T>(
         &self,
         worker: WorkerId,
-        see: impl FnOnce(&Tree, &Holdings, &Guard) -> T,
+        see: impl FnOnce(&Tree, &Holdings) -> T,
     ) -> Option<T> {
         let lane = self.registry.get(&worker)?;
         let mut state = lane.state.lock(Rank::Lane);
         self.drain_locked(&lane, &mut state);
-        let guard = pin();
-        (!state.closed).then(|| see(&self.tree, &state.holdings, &guard))
+        (!state.closed).then(|| see(&self.tree, &state.holdings))
     }
 
     pub(crate) fn has(&self, worker: WorkerId, name: SequenceHash) -> bool {
-        let found = self.with_lane(worker, |tree, holdings, guard| {
-            let found: Option<Found<'_>> = holdings.names.resolve(tree, name, guard);
-            found.is_some()
-        });
-        found.unwrap_or(false)
+        let has = |tree: &Tree, held: &Holdings| held.names.resolve(tree, name, &pin()).is_some();
+        self.with_lane(worker, has).unwrap_or(false)
     }
 
     pub(crate) fn held(&self, worker: WorkerId) -> usize {
-        self.with_lane(worker, |_, holdings, _| holdings.names.count).unwrap_or(0)
+        self.with_lane(worker, |_, holdings| holdings.names.count).unwrap_or(0)
     }
 
     pub(crate) fn stats(&self) -> Stats {

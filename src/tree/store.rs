@@ -219,7 +219,7 @@ impl Tree {
         if !self.may_append(edit, end) {
             return 0;
         }
-        let count = (self.config.run_blocks - end).min(blocks.len() as u32);
+        let count = blocks.len().min((self.config.run_blocks - end) as usize) as u32;
         let len = end + count;
         if edit.half.columns.room(end) < count {
             if edit.half.columns.trimmed(end) && end > COPY_LIMIT {
@@ -227,7 +227,7 @@ impl Tree {
             }
             let capacity = (len + (len / 4).max(4)).min(self.config.run_blocks);
             let copy = edit.half.columns.copy(end, capacity);
-            edit.replace_columns(copy, &mut lane.scratch);
+            edit.replace_columns(copy);
         }
         if edit.holds_nothing(lane.names.slot) {
             lane.names.enter(owner_of(edit.node, guard));
@@ -290,7 +290,7 @@ impl Tree {
         blocks: &[Block],
         guard: &Guard,
     ) -> Arc<Node> {
-        let len = (blocks.len() as u32).min(self.config.run_blocks);
+        let len = blocks.len().min(self.config.run_blocks as usize) as u32;
         let mut columns = Columns::with_capacity(len);
         for block in &blocks[..len as usize] {
             columns.push(*block);
@@ -317,10 +317,10 @@ impl Tree {
         {
             let mut retired = Vec::new();
             let hub = Hub::new(1, self.fold, true);
-            for child in few.drain(..) {
+            for child in few.iter().cloned() {
                 hub.lock(child.offset(), child.first()).insert(child, &mut retired);
             }
-            edit.half.children = Children::Hub(Arc::new(hub));
+            edit.replace_children(Children::Hub(Arc::new(hub)));
             let half = edit.publish(KidChange::All(&[]), &mut lane.scratch);
             edit = Edit::new(parent, half, &mut lane.scratch, guard);
         }
@@ -401,17 +401,15 @@ impl Tree {
     fn widen(&self, lane: &mut Holdings, node: &Node, guard: &Guard) {
         let half = node.write(Rank::Parent);
         let narrow = half.hub().filter(|hub| hub.is_narrow() && self.config.wide_shards > 1);
-        let Some(children) = narrow.map(|hub| hub.children(guard)) else { return };
+        let Some(children) = narrow.map(|hub| hub.children()) else { return };
         let mut edit = Edit::new(node, half, &mut lane.scratch, guard);
-        let (wide, mut none) = (Hub::new(self.config.wide_shards, self.fold, true), Vec::new());
+        let wide = Hub::new(self.config.wide_shards, self.fold, true);
+        // Arrays of the new table that nobody has seen.
+        let mut outgrown = Vec::new();
         for child in children {
-            wide.lock(child.offset(), child.first()).insert(child, &mut none);
+            wide.lock(child.offset(), child.first()).insert(child, &mut outgrown);
         }
-        lane.scratch.retired.append(&mut none);
-        let before = std::mem::replace(&mut edit.half.children, Children::Hub(Arc::new(wide)));
-        if let Children::Hub(narrow) = before {
-            lane.scratch.retired.push(Retired::Hub(narrow));
-        }
+        edit.replace_children(Children::Hub(Arc::new(wide)));
         edit.publish(KidChange::All(&[]), &mut lane.scratch);
     }
 
@@ -440,7 +438,7 @@ impl Tree {
     /// Every so many blocks, prepares the lookup for the next ones.
     #[inline]
     fn look_ahead(&self, blocks: &[Block], at: usize) {
-        if at % AHEAD == 0 {
+        if at.is_multiple_of(AHEAD) {
             let next = blocks[at..].iter().take(AHEAD);
             self.lookup.prefetch(next.map(|block| block.sequence));
         }

@@ -8,8 +8,8 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
 use super::columns::Window;
@@ -47,9 +47,9 @@ impl Kid {
     }
 }
 
-/// An immutable picture of a node.
+/// What stands before a view's levels and kids.
 #[repr(C)]
-pub(super) struct View {
+struct Header {
     window: Window,
     hub: Option<NonNull<Hub>>,
     levels: u32,
@@ -58,21 +58,25 @@ pub(super) struct View {
     // Behind the header: `levels` levels, then `kids` kids.
 }
 
+/// An immutable picture of a node that somebody keeps alive for `'a`.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a>(NonNull<Header>, PhantomData<&'a Header>);
+
 /// A view not yet published, or no longer.
-pub(super) struct ViewBox(NonNull<View>);
+pub(super) struct ViewBox(NonNull<Header>);
 
 // SAFETY: a view is immutable; what it points at is reached under a pin only.
 unsafe impl Send for ViewBox {}
 // SAFETY: as above.
 unsafe impl Sync for ViewBox {}
 
-const LEVELS_AT: usize = size_of::<View>().next_multiple_of(align_of::<Level>());
+const LEVELS_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Level>());
 
 fn layout(levels: usize, kids: usize) -> (Layout, usize) {
     const { assert!(align_of::<Level>() == align_of::<Kid>()) };
     let kids_at = LEVELS_AT + levels * size_of::<Level>();
     let size = kids_at + kids * size_of::<Kid>();
-    let align = align_of::<View>().max(align_of::<Level>());
+    let align = align_of::<Header>().max(align_of::<Level>());
     let layout = Layout::from_size_align(size, align).expect("a view fits the address space");
     (layout, kids_at)
 }
@@ -87,7 +91,7 @@ impl ViewBox {
     ) -> Self {
         let count = kids.clone().count();
         let (layout, kids_at) = layout(levels.len(), count);
-        let header = View {
+        let header = Header {
             window,
             // SAFETY: an `Arc` points at a value.
             hub: hub.map(|hub| unsafe { NonNull::new_unchecked(Arc::as_ptr(hub).cast_mut()) }),
@@ -96,10 +100,12 @@ impl ViewBox {
             witness: Witness::new(),
         };
         // SAFETY: the layout is not empty; header, levels and kids are
-        // written within it, each where `View`'s readers look for it.
+        // written within it, each where `View` looks for it.
         unsafe {
             let bytes = alloc(layout);
-            let Some(view) = NonNull::new(bytes.cast::<View>()) else { handle_alloc_error(layout) };
+            let Some(view) = NonNull::new(bytes.cast::<Header>()) else {
+                handle_alloc_error(layout)
+            };
             view.write(header);
             ptr::copy_nonoverlapping(levels.as_ptr(), bytes.add(LEVELS_AT).cast(), levels.len());
             let first = bytes.add(kids_at).cast::<Kid>();
@@ -111,18 +117,17 @@ impl ViewBox {
     }
 }
 
-impl Deref for ViewBox {
-    type Target = View;
-    fn deref(&self) -> &View {
-        // SAFETY: the box owns the view.
-        unsafe { self.0.as_ref() }
+impl ViewBox {
+    /// The view.
+    pub(super) fn get(&self) -> View<'_> {
+        View(self.0, PhantomData)
     }
 }
 
 impl Drop for ViewBox {
     /// Who drops a view that was published has waited for the readers.
     fn drop(&mut self) {
-        let (layout, _) = layout(self.levels as usize, self.kids as usize);
+        let layout = self.get().layout().0;
         // SAFETY: the allocation of `new`, owned by this box alone; levels
         // and kids need no drop.
         unsafe {
@@ -132,65 +137,76 @@ impl Drop for ViewBox {
     }
 }
 
-impl View {
+impl<'a> View<'a> {
+    #[inline]
+    fn header(self) -> &'a Header {
+        // SAFETY: `ViewBox::new` put it there, and it lives for `'a`.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The allocation, and where the kids are in it.
+    fn layout(self) -> (Layout, usize) {
+        layout(self.header().levels as usize, self.header().kids as usize)
+    }
+
     /// Blocks of the run.
     #[inline]
-    pub(super) fn len(&self) -> u32 {
-        self.window.len()
+    pub(super) fn len(self) -> u32 {
+        self.header().window.len()
     }
 
     /// Bytes of the allocation.
-    pub(super) fn bytes(&self) -> usize {
-        layout(self.levels as usize, self.kids as usize).0.size()
+    pub(super) fn bytes(self) -> usize {
+        self.layout().0.size()
     }
 
     /// Who holds how much of the run, the shallowest level first.
     #[inline]
-    pub(super) fn levels(&self) -> &[Level] {
+    pub(super) fn levels(self) -> &'a [Level] {
         // SAFETY: `ViewBox::new` put so many there.
         unsafe {
-            let first = ptr::from_ref(self).cast::<u8>().add(LEVELS_AT).cast();
-            std::slice::from_raw_parts(first, self.levels as usize)
+            let first = self.0.byte_add(LEVELS_AT).cast();
+            std::slice::from_raw_parts(first.as_ptr(), self.header().levels as usize)
         }
     }
 
     /// The children, where they are few.
     #[inline]
-    pub(super) fn kids(&self) -> &[Kid] {
-        let kids_at = LEVELS_AT + self.levels as usize * size_of::<Level>();
+    pub(super) fn kids(self) -> &'a [Kid] {
+        let kids_at = LEVELS_AT + self.header().levels as usize * size_of::<Level>();
         // SAFETY: `ViewBox::new` put so many there.
         unsafe {
-            let first = ptr::from_ref(self).cast::<u8>().add(kids_at).cast();
-            std::slice::from_raw_parts(first, self.kids as usize)
+            let first = self.0.byte_add(kids_at).cast();
+            std::slice::from_raw_parts(first.as_ptr(), self.header().kids as usize)
         }
     }
 
     /// The table of the children, where they are many.
     #[inline]
-    pub(super) fn hub(&self) -> Option<&Hub> {
+    pub(super) fn hub(self) -> Option<&'a Hub> {
         // SAFETY: a hub is retired after the last view that names it, so it
         // lives as long as the pin under which this view was loaded.
-        self.hub.map(|hub| unsafe { hub.as_ref() })
+        self.header().hub.map(|hub| unsafe { hub.as_ref() })
     }
 
     /// Has the processor fetch the children's table, while the run is still
     /// compared.
     #[inline(always)]
-    pub(super) fn prefetch_hub(&self) {
-        if let Some(hub) = self.hub {
+    pub(super) fn prefetch_hub(self) {
+        if let Some(hub) = self.header().hub {
             prefetch(hub.as_ptr());
         }
     }
 
     /// How many of the run's blocks from `from` on equal `query`'s.
     #[inline]
-    pub(super) fn common_prefix(&self, from: u32, query: &[LocalHash]) -> u32 {
+    pub(super) fn common_prefix(self, from: u32, query: &[LocalHash]) -> u32 {
         // SAFETY: columns are retired after the last view that names them.
-        unsafe { self.window.common_prefix(from, query) }
+        unsafe { self.header().window.common_prefix(from, query) }
     }
 
     /// The same for a batch of blocks.
-    pub(super) fn common_blocks(&self, from: u32, blocks: &[Block]) -> u32 {
+    pub(super) fn common_blocks(self, from: u32, blocks: &[Block]) -> u32 {
         let mut locals = [LocalHash::default(); 32];
         let mut equal = 0;
         for part in blocks.chunks(locals.len()) {
@@ -210,11 +226,14 @@ impl View {
     /// `local`.
     #[inline]
     pub(super) fn child<'g>(
-        &'g self,
+        self,
         offset: u32,
         local: LocalHash,
         guard: &'g Guard,
-    ) -> Option<&'g Node> {
+    ) -> Option<&'g Node>
+    where
+        'a: 'g,
+    {
         if let Some(hub) = self.hub() {
             return hub.find(offset, local, guard);
         }
@@ -226,7 +245,7 @@ impl View {
 }
 
 /// The pointer that readers load.
-pub(super) struct Published(AtomicPtr<View>);
+pub(super) struct Published(AtomicPtr<Header>);
 
 impl Published {
     /// Publishes a first view.
@@ -236,16 +255,15 @@ impl Published {
 
     /// The view of this moment.
     #[inline]
-    pub(super) fn load<'g>(&'g self, _: &'g Guard) -> &'g View {
+    pub(super) fn load<'g>(&'g self, _: &'g Guard) -> View<'g> {
         // Acquire: pairs with the release in `publish`; what the writer wrote
         // into the view, the columns and new children is there.
         let acquire =
             if mutant(Mutant::ViewLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
-        let view = self.0.load(acquire);
-        // SAFETY: published views are retired through the epoch, and the
-        // guard was pinned before this load.
-        let view = unsafe { &*view };
-        view.witness.read();
+        // SAFETY: a published pointer is never null; views are retired through
+        // the epoch, and the guard was pinned before this load.
+        let view = View(unsafe { NonNull::new_unchecked(self.0.load(acquire)) }, PhantomData);
+        view.header().witness.read();
         view
     }
 
@@ -255,13 +273,15 @@ impl Published {
     #[must_use]
     pub(super) fn publish(&self, view: ViewBox) -> ViewBox {
         let next = ManuallyDrop::new(view).0.as_ptr();
+        // Relaxed: only the holder of the lock changes it.
+        let before = self.0.load(Ordering::Relaxed);
         // Release: pairs with the acquire in `load`.
-        let order = match () {
-            () if mutant(Mutant::ViewPublishRelaxed) => Ordering::Acquire,
+        let release = match () {
+            () if mutant(Mutant::ViewPublishRelaxed) => Ordering::Relaxed,
             () if mutant(Mutant::Harmless) => Ordering::SeqCst,
-            () => Ordering::AcqRel,
+            () => Ordering::Release,
         };
-        let before = self.0.swap(next, order);
+        self.0.store(next, release);
         // SAFETY: a published pointer is never null.
         ViewBox(unsafe { NonNull::new_unchecked(before) })
     }
@@ -285,7 +305,15 @@ pub(super) fn borrow_under_pin<'g>(node: &Arc<Node>, _: &'g Guard) -> &'g Node {
 
 /// An owner of a node that was reached under a pin.
 pub(super) fn owner_of(node: &Node, _: &Guard) -> Arc<Node> {
+    // A node's own reference does not reach the counts before it; the address
+    // that was exposed when its `Arc` was made does.
+    let node = ptr::with_exposed_provenance(ptr::from_ref(node).addr());
     // SAFETY: nodes live in `Arc`s alone; one that is reached under a pin is
     // owned by the tree or by the retired list for as long as the pin is.
     unsafe { arc_from_borrowed(node) }
+}
+
+/// Exposes the address of a new node's `Arc`, for places and `owner_of`.
+pub(super) fn expose(node: &Arc<Node>) {
+    Arc::as_ptr(node).expose_provenance();
 }

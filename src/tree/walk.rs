@@ -76,7 +76,13 @@ impl Walk {
     }
 
     /// The first node: whoever is in its levels is in step.
-    fn enter_first(&mut self, view: &View, common: u32, table: &SlotTable, matches: &mut Matches) {
+    fn enter_first(
+        &mut self,
+        view: View<'_>,
+        common: u32,
+        table: &SlotTable,
+        matches: &mut Matches,
+    ) {
         for level in view.levels() {
             // A worker that joined after the table was taken.
             let Some(words) = self.words.get_mut(level.chunk as usize) else { continue };
@@ -94,7 +100,7 @@ impl Walk {
     /// A further node, below `base` blocks, of which the query has `common`.
     fn enter(
         &mut self,
-        view: &View,
+        view: View<'_>,
         base: u32,
         common: u32,
         table: &SlotTable,
