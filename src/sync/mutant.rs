@@ -48,6 +48,8 @@ pub enum Mutant {
     LinkedUnlocked,
     /// A hub's slot shows its child without a release.
     HubPutRelaxed,
+    /// A hub's slot loses its child without a release.
+    HubTakeRelaxed,
     /// A hub's new array is shown without a release.
     HubResizeRelaxed,
     /// A reader takes the workers' table before it pins.

@@ -122,6 +122,7 @@ impl<'a> Slots<'a> {
     fn slots(self) -> &'a [Slot] {
         // SAFETY: `new` put so many slots there, and they live for `'a`.
         unsafe {
+            self.0.as_ref().witness.read();
             let first = self.0.byte_add(SLOTS_AT).cast::<Slot>();
             std::slice::from_raw_parts(first.as_ptr(), self.0.as_ref().mask + 1)
         }
@@ -205,8 +206,11 @@ impl<'a> Slots<'a> {
         };
         let slot = self.probe(tag).find(same)?;
         let owned = slot.child.load(Ordering::Relaxed);
-        // Relaxed: a reader that sees the slot removed takes nothing from it.
-        slot.child.store(removed(), Ordering::Relaxed);
+        // Release: a reader that sees the slot removed and looks elsewhere
+        // sees what came first: a moved name's new place.
+        let release =
+            if mutant(Mutant::HubTakeRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        slot.child.store(removed(), release);
         NonNull::new(owned)
     }
 

@@ -32,7 +32,7 @@ pub const MODELS: &[Model] = &[
         .iterations(1_000, 20_000)
         .bound(2),
     Model::new("climbing_detach_against_new_sibling", climb)
-        .iterations(2_000, 40_000)
+        .iterations(2_000, 30_000)
         .bound(3)
         .sees(&["0", "1", "2"]),
     Model::new("two_detaches_that_climb_to_one_parent", climb_both)

@@ -10,32 +10,32 @@ pub const MODELS: &[Model] = &[
     Model::new("queued_removal_against_later_store", store_wins).iterations(7, 100).bound(3),
     Model::new("store_against_later_queued_removal", removal_wins).iterations(6, 100).bound(3),
     Model::new("queued_removal_against_store_and_flush", store_wins_three)
-        .iterations(100, 2_000)
+        .iterations(100, 1_000)
         .bound(2),
-    Model::new("flush_against_drain_by_the_pool", flush).iterations(40, 600).bound(3),
-    Model::new("two_flushes_and_a_drain", two_flushes).iterations(600, 10_000).bound(2),
-    Model::new("removals_against_their_own_task", scheduled).iterations(30, 600).bound(3),
+    Model::new("flush_against_drain_by_the_pool", flush).iterations(20, 300).bound(3),
+    Model::new("two_flushes_and_a_drain", two_flushes).iterations(400, 6_000).bound(2),
+    Model::new("removals_against_their_own_task", scheduled).iterations(40, 700).bound(3),
     Model::new("removals_against_the_alarm", alarm).iterations(9, 100).bound(3),
-    Model::new("removals_against_the_alarm_and_its_task", alarm_task).iterations(10, 300).bound(2),
+    Model::new("removals_against_the_alarm_and_its_task", alarm_task).iterations(20, 300).bound(2),
     Model::new("removals_and_a_flush_against_the_alarm", alarm_flush)
-        .iterations(100, 2_000)
+        .iterations(100, 1_000)
         .bound(3),
     Model::new("leaving_worker_against_its_store", closed_store)
         .iterations(40, 700)
         .bound(3)
         .sees(&["known", "unknown"]),
     Model::new("leaving_worker_against_its_child_store", closed_child_store)
-        .iterations(60, 900)
+        .iterations(50, 900)
         .bound(3)
         .sees(&["refused", "stored"]),
     Model::new("leaving_worker_against_its_removal", closed_remove)
-        .iterations(60, 1_000)
+        .iterations(90, 1_000)
         .bound(3)
         .sees(&["1", "2"]),
     Model::new("leaving_worker_against_store_and_flush", closed_three)
         .iterations(100, 2_000)
         .bound(2),
-    Model::new("two_first_stores_of_one_worker", first_stores).iterations(50, 800).bound(3),
+    Model::new("two_first_stores_of_one_worker", first_stores).iterations(40, 700).bound(3),
     Model::new("drop_of_the_index_against_queued_drain", dropped).iterations(9, 100).bound(3),
 ];
 

@@ -163,6 +163,12 @@ pub const MUTANTS: &[Negative] = &[
         "Causality violation",
     ),
     kills(
+        "HubTakeRelaxed",
+        "a hub's slot loses its child by a release",
+        "reader_against_moved_name",
+        "held throughout, seen nowhere",
+    ),
+    kills(
         "HubResizeRelaxed",
         "a hub's new array is shown by a release",
         "reader_against_table_growth",

@@ -27,7 +27,7 @@ pub const MODELS: &[Model] = &[
         .iterations(1_000, 10_000)
         .bound(2),
     Model::new("reader_against_table_that_empties", shrink)
-        .iterations(100, 2_000)
+        .iterations(100, 1_000)
         .bound(3)
         .sees(&["0", "1"]),
     Model::new("reader_against_view_children_that_become_a_table", becomes_hub)
@@ -46,7 +46,7 @@ pub const MODELS: &[Model] = &[
     Model::new("insert_against_table_that_becomes_view_children", becomes_few_insert)
         .iterations(1_000, 10_000)
         .bound(2),
-    Model::new("reader_against_clear", clear).iterations(60, 1_000).bound(3).sees(&["0", "1", "2"]),
+    Model::new("reader_against_clear", clear).iterations(90, 1_000).bound(3).sees(&["0", "1", "2"]),
     Model::new("retire_limit_against_pinned_reader", limit).iterations(60, 1_000).bound(3),
     Model::new("retire_limit_against_pinned_reader_and_writer", limit_three)
         .iterations(1_000, 20_000)
@@ -65,8 +65,8 @@ pub const MODELS: &[Model] = &[
         .iterations(500, 8_000)
         .bound(3)
         .sees(&["0", "1"]),
-    Model::new("export_of_a_hole_against_its_retake", export_hole).iterations(300, 6_000).bound(3),
-    Model::new("export_against_store", export).iterations(300, 5_000).bound(3),
+    Model::new("export_of_a_hole_against_its_retake", export_hole).iterations(500, 9_000).bound(3),
+    Model::new("export_against_store", export).iterations(300, 6_000).bound(3),
 ];
 
 /// A reader of the model.
