@@ -51,9 +51,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of so many threads; with 0 the callers of its indexes drain.
+    /// A pool of so many threads, 1,024 at most; with 0 the callers of its
+    /// indexes drain.
     pub fn new(threads: usize) -> Self {
-        let (alarm, tasks) = (Alarm::default(), TaskPool::new(threads));
+        let (alarm, tasks) = (Alarm::default(), TaskPool::new(threads.min(1_024)));
         Self { threads: Arc::new(Threads { alarm, tasks }) }
     }
 }

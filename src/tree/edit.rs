@@ -220,21 +220,14 @@ impl<'n> Edit<'n> {
     ) -> WriteGuard<'n, Half> {
         if self.touched || !matches!(kids, KidChange::Same) {
             let window = self.half.columns.window(self.len);
-            let (old, levels) = (self.view.kids().iter().copied(), &self.levels);
-            let hub = match &self.half.children {
-                Children::Hub(hub) => Some(hub),
-                _ => None,
+            let hub = self.half.hub();
+            let (kids, without, with) = match kids {
+                KidChange::Same => (self.view.kids(), None, None),
+                KidChange::Added(kid) => (self.view.kids(), None, Some(kid)),
+                KidChange::Removed(node) => (self.view.kids(), Some(node), None),
+                KidChange::All(kids) => (kids, None, None),
             };
-            let view = match kids {
-                KidChange::Same => ViewBox::new(window, levels, old, hub),
-                KidChange::Added(kid) => {
-                    ViewBox::new(window, levels, old.chain(std::iter::once(kid)), hub)
-                }
-                KidChange::Removed(node) => {
-                    ViewBox::new(window, levels, old.filter(|kid| !kid.is(node)), hub)
-                }
-                KidChange::All(kids) => ViewBox::new(window, levels, kids.iter().copied(), hub),
-            };
+            let view = ViewBox::new(window, &self.levels, kids, without, with, hub);
             let before = self.node.publish(&mut self.half, view);
             scratch.retired.push(Retired::View(before));
             self.replaced.hand_over(&mut scratch.retired);

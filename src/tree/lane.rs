@@ -38,7 +38,7 @@ pub(super) struct Handful {
 }
 
 impl Handful {
-    pub(super) const MOST: usize = 7;
+    pub(super) const MOST: usize = 8;
 
     /// `names`, at most `MOST`.
     pub(super) fn new(names: &[SequenceHash]) -> Self {
@@ -88,6 +88,12 @@ impl Lane {
             }),
             figures: Figures::default(),
         }
+    }
+
+    /// Writes down the lane's share of the counts.
+    #[inline]
+    pub(super) fn note(&self, holdings: &Holdings) {
+        self.figures.set(holdings.names.count, holdings.scratch.delta);
     }
 
     /// Whether removals wait.

@@ -10,6 +10,7 @@
 //! holds that is not in `aliases` it holds by the canonical name alone.
 
 use super::Tree;
+use super::levels;
 use super::node::Node;
 use super::place::Place;
 use crate::SequenceHash;
@@ -96,6 +97,11 @@ impl Names {
     pub(super) fn has_canonical(&self, node: &Node, place: Place, guard: &Guard) -> bool {
         if !self.knows_canonical(place) {
             return false;
+        }
+        // The view says so without a lock; what lies behind a hole it leaves
+        // out.
+        if levels::cutoff_of(node.view(guard).levels(), self.slot) > place.at() {
+            return true;
         }
         let half = node.read(Rank::Child);
         half.holds(node.view(guard).levels(), self.slot, place.at())

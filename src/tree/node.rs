@@ -80,7 +80,7 @@ impl Node {
         len: u32,
         levels: &[Level],
     ) -> Arc<Self> {
-        let view = ViewBox::new(columns.window(len), levels, std::iter::empty(), None);
+        let view = ViewBox::new(columns.window(len), levels, &[], None, None, None);
         let node = Arc::new(Self {
             view: Published::new(view),
             columns_hint: Hint::new(columns.start()),
@@ -102,7 +102,7 @@ impl Node {
     /// The root: no blocks, a hub for children from the start.
     pub(super) fn root(hub: Hub) -> Arc<Self> {
         let (columns, hub) = (Columns::empty(), Arc::new(hub));
-        let view = ViewBox::new(columns.window(0), &[], std::iter::empty(), Some(&hub));
+        let view = ViewBox::new(columns.window(0), &[], &[], None, None, Some(&hub));
         let node = Arc::new(Self {
             view: Published::new(view),
             columns_hint: Hint::new(columns.start()),
@@ -237,6 +237,12 @@ impl Half {
     pub(super) fn masks_end(&self) -> u32 {
         let extra = self.extra.as_deref();
         extra.map_or(0, |extra| extra.holes.iter().map(|(_, mask)| mask.end()).max().unwrap_or(0))
+    }
+
+    /// Whether anything out of the ordinary is noted here.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.extra.is_none()
     }
 
     /// Whether any position is flagged.

@@ -34,6 +34,13 @@ impl Place {
         Self((address >> ALIGN_BITS) << POSITION_BITS | u64::from(at))
     }
 
+    /// The place so many positions further down the same run.
+    #[inline]
+    pub(super) fn below(self, positions: u32) -> Self {
+        debug_assert!(self.at() + positions < MAX_RUN);
+        Self(self.0 + u64::from(positions))
+    }
+
     /// The position.
     #[inline]
     pub(super) fn at(self) -> u32 {

@@ -9,8 +9,8 @@ use super::scratch::Delta;
 use super::{Holdings, NoParent, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Alarm, Arc, AtomicBool, Counter, Guard, Mutant, Mutex, Ordering, SegQueue, ShardedMap,
-    TaskPool, mutant, pin,
+    Alarm, Arc, AtomicBool, Counter, Guard, Mutant, Mutex, MutexGuard, Ordering, SegQueue,
+    ShardedMap, TaskPool, mutant, pin,
 };
 use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
 
@@ -129,17 +129,12 @@ impl Shared {
             if let Some(hash) = first_repeated(blocks, self.tree.fold) {
                 return repeated(hash);
             }
+            let mut guard = pin();
             if !mutant(Mutant::StoreBeforeDrain) {
-                self.drain_locked(&lane, &mut state);
+                guard = self.drain_locked(&lane, &mut state, guard);
             }
-            let guard = pin();
             let stored = self.tree.store(&mut state.holdings, parent, blocks, &guard);
-            let sealed = self.end_event(&lane, &mut state, &guard);
-            drop(guard);
-            drop(state);
-            if sealed {
-                self.tree.garbage.reclaim();
-            }
+            self.end_event(&lane, state, guard);
             return match (stored, parent) {
                 (Err(NoParent), Some(parent)) => Err(no_parent(parent)),
                 _ => Ok(()),
@@ -154,15 +149,17 @@ impl Shared {
         lane.expect("one was there or was made")
     }
 
-    /// After an event: what it retired is handed over, what it counted is
-    /// written down. Whether there may be something to reclaim.
-    #[must_use]
-    fn end_event(&self, lane: &Lane, state: &mut LaneState, guard: &Guard) -> bool {
-        let holdings = &mut state.holdings;
-        lane.figures.set(holdings.names.count, holdings.scratch.delta);
-        let sealed = self.tree.hand_over(holdings, guard);
+    /// After an event: what it counted is written down, what it retired is
+    /// handed over, and what can be freed by now is freed.
+    fn end_event(&self, lane: &Lane, mut state: MutexGuard<'_, LaneState>, guard: Guard) {
+        lane.note(&state.holdings);
+        let sealed = self.tree.hand_over(&mut state.holdings, &guard);
         state.slim();
-        sealed
+        drop(guard);
+        drop(state);
+        if sealed {
+            self.tree.garbage.reclaim();
+        }
     }
 
     /// Queues removals; see [`Index::remove`](crate::Index::remove).
@@ -262,12 +259,17 @@ impl Shared {
         if !late {
             this.armed.swap(false, Ordering::AcqRel);
         }
+        Self::send_listed(this);
+        if late {
+            this.armed.swap(false, Ordering::AcqRel);
+        }
+    }
+
+    /// Every lane that is listed goes to the pool.
+    fn send_listed(this: &Arc<Self>) {
         let mut lanes = Vec::new();
         while let Some(lane) = this.dirty.pop() {
             lanes.push(lane);
-        }
-        if late {
-            this.armed.swap(false, Ordering::AcqRel);
         }
         for lanes in lanes.chunks(LANES_PER_TASK) {
             let (shared, of_task) = (Arc::downgrade(this), lanes.to_vec());
@@ -308,13 +310,16 @@ impl Shared {
         let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
         let mut state = lane.state.lock(Rank::Lane);
         early.iter().for_each(|names| state.batch.extend_from_slice(names.names()));
-        self.drain_locked(lane, &mut state);
+        let guard = self.drain_locked(lane, &mut state, pin());
+        self.end_event(lane, state, guard);
     }
 
-    /// The same for whoever has the lane's lock. Names handed in meanwhile
-    /// may wait for the next drain: their remover lists the lane anew.
-    fn drain_locked(&self, lane: &Lane, state: &mut LaneState) {
-        // Whoever handed names in before has counted them before.
+    /// The same for whoever has the lane's lock and a pin; a long queue is
+    /// applied under one pin after the other. What the last of it retired is
+    /// handed over by the caller's `end_event`. Names handed in meanwhile may
+    /// wait for the next drain: their remover lists the lane anew.
+    fn drain_locked(&self, lane: &Lane, state: &mut LaneState, mut guard: Guard) -> Guard {
+        // Acquire: whoever handed names in before has counted them before.
         let mut left = lane.unapplied.load(Ordering::Acquire);
         while left > 0 {
             // A batch that a panic has left comes first.
@@ -323,11 +328,10 @@ impl Shared {
                 state.batch.extend_from_slice(handful.names());
             }
             if state.batch.is_empty() {
-                return;
+                break;
             }
             #[cfg(test)]
             self.fail_if_told();
-            let guard = pin();
             let count = state.batch.len();
             let early = mutant(Mutant::AppliedCountedEarly);
             if early {
@@ -340,18 +344,28 @@ impl Shared {
             };
             state.batch.clear();
             self.count_unknown(unknown);
-            let sealed = self.end_event(lane, state, &guard);
+            lane.note(&state.holdings);
             // Release: pairs with the acquire of a flush that finds nothing
             // left to do.
             if !early {
                 lane.unapplied.fetch_sub(count, Ordering::Release);
             }
             left = left.saturating_sub(count);
-            drop(guard);
-            if sealed {
-                self.tree.garbage.reclaim();
+            if left > 0 {
+                guard = self.hand_over(state, guard);
             }
         }
+        guard
+    }
+
+    /// Hands over what was retired and pins anew, having freed what can be.
+    fn hand_over(&self, state: &mut LaneState, guard: Guard) -> Guard {
+        let sealed = self.tree.hand_over(&mut state.holdings, &guard);
+        drop(guard);
+        if sealed {
+            self.tree.garbage.reclaim();
+        }
+        pin()
     }
 
     fn count_unknown(&self, names: usize) {
@@ -364,18 +378,19 @@ impl Shared {
         self.tree.garbage.relieve();
         let Some(lane) = self.registry.get(&worker) else { return };
         let mut state = lane.state.lock(Rank::Lane);
-        self.drain_locked(&lane, &mut state);
+        let mut guard = self.drain_locked(&lane, &mut state, pin());
         if !state.closed {
-            self.clear_locked(&lane, &mut state);
+            guard = self.clear_locked(&mut state, guard);
         }
+        self.end_event(&lane, state, guard);
     }
 
-    /// Lets go of everything the worker holds. O(what it holds).
-    fn clear_locked(&self, lane: &Lane, state: &mut LaneState) {
-        let holdings = &mut state.holdings;
-        let (names, scratch) = (&mut holdings.names, &mut holdings.scratch);
+    /// Lets go of everything the worker holds, under one pin after the other.
+    /// O(what it holds).
+    fn clear_locked(&self, state: &mut LaneState, guard: Guard) -> Guard {
+        let Holdings { names, scratch } = &mut state.holdings;
         let slot = names.slot;
-        let mut guard = Some(pin());
+        let mut guard = Some(guard);
         let mut count = 0;
         names.nodes.retain(|_, node| {
             let pinned = guard.get_or_insert_with(pin);
@@ -389,57 +404,48 @@ impl Shared {
             false
         });
         names.forget_all();
-        let guard = guard.unwrap_or_else(pin);
-        let sealed = self.end_event(lane, state, &guard);
-        drop(guard);
-        if sealed {
-            self.tree.garbage.reclaim();
-        }
+        guard.unwrap_or_else(pin)
     }
 
-    pub(crate) fn remove_worker(&self, worker: WorkerId) {
-        self.tree.garbage.relieve();
-        let Some(lane) = self.registry.get(&worker) else { return };
+    pub(crate) fn remove_worker(this: &Arc<Self>, worker: WorkerId) {
+        this.tree.garbage.relieve();
+        let Some(lane) = this.registry.get(&worker) else { return };
         let mut state = lane.state.lock(Rank::Lane);
         if state.closed {
             return;
         }
-        self.drain_locked(&lane, &mut state);
-        self.clear_locked(&lane, &mut state);
+        let guard = this.drain_locked(&lane, &mut state, pin());
+        let guard = this.clear_locked(&mut state, guard);
         state.closed = true;
-        self.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
+        this.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
         // Release: pairs with the acquire in `remove`, if the swap there comes
         // after the one here.
         lane.closed.store(true, Ordering::Release);
         // AcqRel: pairs with the swap in `remove`. Names that came before it
         // are drained here, as unknown ones; a later remover sees `closed`.
         let relaxed = mutant(Mutant::ClosedRelaxed);
-        lane.listed.swap(true, if relaxed { Ordering::Relaxed } else { Ordering::AcqRel });
-        self.drain_locked(&lane, &mut state);
+        let order = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
+        let listed = lane.listed.swap(true, order);
+        let guard = this.drain_locked(&lane, &mut state, guard);
 
         // Bits first, then the table, then the slot.
         let slot = state.holdings.names.slot;
-        self.tree.roster.leave(slot);
-        self.tree.retire_slot(&mut state.holdings, slot);
-        self.departed.lock(Rank::Retired).add(state.holdings.scratch.delta);
+        this.tree.roster.leave(slot);
+        this.tree.retire_slot(&mut state.holdings, slot);
+        this.departed.lock(Rank::Retired).add(state.holdings.scratch.delta);
         state.holdings.scratch.delta = Delta::default();
-        let guard = pin();
-        let sealed = self.end_event(&lane, &mut state, &guard);
-        drop(guard);
-        // Who still has the lane keeps no more than its shell.
-        state.batch = Vec::new();
-        state.holdings.scratch = Default::default();
-        drop(state);
-        if sealed {
-            self.tree.garbage.reclaim();
+        this.end_event(&lane, state, guard);
+        if listed {
+            // The list is not to keep what is gone until the alarm goes off.
+            Self::send_listed(this);
         }
     }
 
     /// Every known rank of `id`.
-    pub(crate) fn remove_ranks(&self, id: u64) {
-        for worker in self.workers() {
+    pub(crate) fn remove_ranks(this: &Arc<Self>, id: u64) {
+        for worker in this.workers() {
             if worker.id == id {
-                self.remove_worker(worker);
+                Self::remove_worker(this, worker);
             }
         }
     }
@@ -498,7 +504,8 @@ impl Shared {
     ) -> Option<T> {
         let lane = self.registry.get(&worker)?;
         let mut state = lane.state.lock(Rank::Lane);
-        self.drain_locked(&lane, &mut state);
+        let guard = self.drain_locked(&lane, &mut state, pin());
+        drop(self.hand_over(&mut state, guard));
         (!state.closed).then(|| see(&self.tree, &state.holdings))
     }
 

@@ -187,7 +187,8 @@ impl Tree {
                     edit.half.columns.rename(at, name);
                 }
                 if !mutant(Mutant::RetakeWithoutEntry) {
-                    self.name_first(lane, edit.node, &mut edit.half, at, name, moves, guard);
+                    let block = std::slice::from_ref(block);
+                    self.name_first(lane, edit.node, &mut edit.half, at, block, moves, guard);
                 }
             } else if edit.half.canonical(at, name) {
                 if !(held && lane.names.knows_canonical(place)) {
@@ -235,11 +236,11 @@ impl Tree {
         if edit.holds_nothing(lane.names.slot) {
             lane.names.enter(owner_of(edit.node, guard));
         }
-        for (at, block) in (end..len).zip(blocks) {
-            self.look_ahead(blocks, (at - end) as usize);
+        let blocks = &blocks[..count as usize];
+        for block in blocks {
             edit.half.columns.push(*block);
-            self.name_first(lane, edit.node, &mut edit.half, at, block.sequence, moves, guard);
         }
+        self.name_first(lane, edit.node, &mut edit.half, end, blocks, moves, guard);
         edit.len = len;
         edit.touched = true;
         edit.hold(lane.names.slot, end, len);
@@ -254,34 +255,44 @@ impl Tree {
             && !edit.any_child_at(end)
     }
 
-    /// The first holder of a block names it.
+    /// The first holder of blocks names them; they are `node`'s from `from`
+    /// on.
     #[allow(clippy::too_many_arguments)]
     fn name_first<'g>(
         &self,
         lane: &mut Holdings,
         node: &Node,
         half: &mut Half,
-        at: u32,
-        name: SequenceHash,
+        from: u32,
+        blocks: &[Block],
         moves: &mut Moves<'g>,
         guard: &'g Guard,
     ) {
-        let place = Place::new(node, at);
-        match self.lookup.insert(name, place, guard) {
-            Ok(()) => {
-                lane.scratch.delta.entries += 1;
-                half.set_flag(at, false);
-                moves.private.extend(lane.names.take_private(name));
-                lane.names.add_canonical(place, false);
-            }
-            Err((other, old)) => {
-                half.set_flag(at, !mutant(Mutant::NoFlag));
-                match lane.names.add_private(name, place, false) {
-                    Some(old) => moves.private.push(old),
-                    None => moves.suspects.push((name, other, old)),
+        let first = Place::new(node, from);
+        let mut fresh = 0;
+        for (turn, block) in (0..).zip(blocks) {
+            self.look_ahead(blocks, turn as usize);
+            let (name, place) = (block.sequence, first.below(turn));
+            match self.lookup.insert(name, place, guard) {
+                Ok(()) => {
+                    fresh += 1;
+                    if !half.is_plain() {
+                        half.set_flag(place.at(), false);
+                    }
+                    moves.private.extend(lane.names.take_private(name));
+                }
+                Err((other, old)) => {
+                    half.set_flag(place.at(), !mutant(Mutant::NoFlag));
+                    match lane.names.add_private(name, place, false) {
+                        Some(old) => moves.private.push(old),
+                        None => moves.suspects.push((name, other, old)),
+                    }
                 }
             }
         }
+        // Nobody held them, so each is held by its canonical name alone.
+        lane.names.count += fresh;
+        lane.scratch.delta.entries += fresh as i64;
     }
 
     /// A node of the batch's next blocks, not yet linked.
@@ -429,10 +440,7 @@ impl Tree {
     ) -> u32 {
         let len = child.view(guard).len();
         lane.names.enter(owner_of(child, guard));
-        for (at, block) in (0..len).zip(blocks) {
-            self.look_ahead(blocks, at as usize);
-            self.name_first(lane, child, &mut half, at, block.sequence, moves, guard);
-        }
+        self.name_first(lane, child, &mut half, 0, &blocks[..len as usize], moves, guard);
         lane.scratch.delta.nodes += 1;
         lane.scratch.delta.tree_blocks += i64::from(len);
         len

@@ -82,14 +82,21 @@ fn layout(levels: usize, kids: usize) -> (Layout, usize) {
 }
 
 impl ViewBox {
-    /// A view with these parts.
+    /// A view with these parts: of `kids` all but `without`, and `with`.
     pub(super) fn new(
         window: Window,
         levels: &[Level],
-        kids: impl Iterator<Item = Kid> + Clone,
+        kids: &[Kid],
+        without: Option<&Node>,
+        with: Option<Kid>,
         hub: Option<&Arc<Hub>>,
     ) -> Self {
-        let count = kids.clone().count();
+        let gone = without.and_then(|node| kids.iter().position(|kid| kid.is(node)));
+        let (before, after) = match gone {
+            Some(at) => (&kids[..at], &kids[at + 1..]),
+            None => (kids, &[][..]),
+        };
+        let count = before.len() + after.len() + usize::from(with.is_some());
         let (layout, kids_at) = layout(levels.len(), count);
         let header = Header {
             window,
@@ -109,8 +116,10 @@ impl ViewBox {
             view.write(header);
             ptr::copy_nonoverlapping(levels.as_ptr(), bytes.add(LEVELS_AT).cast(), levels.len());
             let first = bytes.add(kids_at).cast::<Kid>();
-            for (at, kid) in kids.take(count).enumerate() {
-                first.add(at).write(kid);
+            ptr::copy_nonoverlapping(before.as_ptr(), first, before.len());
+            ptr::copy_nonoverlapping(after.as_ptr(), first.add(before.len()), after.len());
+            if let Some(kid) = with {
+                first.add(count - 1).write(kid);
             }
             Self(view)
         }
