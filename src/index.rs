@@ -116,12 +116,12 @@ impl Index {
 
     /// The worker holds nothing any more and is forgotten. O(what it held).
     pub fn remove_worker(&self, worker: WorkerId) {
-        self.shared().remove_worker(worker);
+        Shared::remove_worker(self.shared(), worker);
     }
 
     /// Forgets every rank of worker `id`.
     pub fn remove_ranks(&self, id: u64) {
-        self.shared().remove_ranks(id);
+        Shared::remove_ranks(self.shared(), id);
     }
 
     /// Does what the event says.

@@ -265,13 +265,19 @@ impl Shared {
         if !late {
             this.armed.swap(false, Ordering::AcqRel);
         }
-        let mut lanes = Vec::new();
-        while let Some(lane) = this.dirty.pop() {
-            lanes.push(lane);
-        }
+        let lanes = this.take_listed();
         if late {
             this.armed.swap(false, Ordering::AcqRel);
         }
+        Self::send(this, &lanes);
+    }
+
+    fn take_listed(&self) -> Vec<Arc<Lane>> {
+        std::iter::from_fn(|| self.dirty.pop()).collect()
+    }
+
+    /// Sends the pool to lanes that were listed.
+    fn send(this: &Arc<Self>, lanes: &[Arc<Lane>]) {
         for lanes in lanes.chunks(LANES_PER_TASK) {
             let (shared, of_task) = (Arc::downgrade(this), lanes.to_vec());
             let task = move || {
@@ -388,39 +394,55 @@ impl Shared {
         self.end_event(lane, state, &guard);
     }
 
-    pub(crate) fn remove_worker(&self, worker: WorkerId) {
+    pub(crate) fn remove_worker(this: &Arc<Self>, worker: WorkerId) {
+        if let Some(lane) = this.registry.get(&worker)
+            && this.close(&lane)
+        {
+            // The list would keep the closed lane until the alarm goes off,
+            // and one more for every worker that leaves meanwhile. The lanes
+            // beside it are drained before their time; `armed` stays, so a
+            // lane that is listed from now on finds a tick to come. A closed
+            // lane was drained when it was closed, or is by who came later.
+            let mut lanes = this.take_listed();
+            lanes.retain(|lane| !lane.closed.load(Ordering::Acquire));
+            Self::send(this, &lanes);
+        }
+    }
+
+    /// Closes the lane of a worker that leaves; whether it may be listed.
+    fn close(&self, lane: &Arc<Lane>) -> bool {
         self.tree.garbage.relieve();
-        let Some(lane) = self.registry.get(&worker) else { return };
         let mut state = lane.state.lock(Rank::Lane);
         if state.closed {
-            return;
+            return false;
         }
-        self.drain_locked(&lane, &mut state);
-        self.clear_locked(&lane, &mut state);
+        self.drain_locked(lane, &mut state);
+        self.clear_locked(lane, &mut state);
         state.closed = true;
         lane.closed.store(true, Ordering::Release);
         // AcqRel: pairs with the swap in `remove`. Names that came before it
         // are drained here, as unknown ones; a later remover sees `closed`.
-        lane.listed.swap(true, Ordering::AcqRel);
-        self.drain_locked(&lane, &mut state);
+        let listed = lane.listed.swap(true, Ordering::AcqRel);
+        self.drain_locked(lane, &mut state);
 
         // Bits first, then the table, then the slot.
         let slot = state.holdings.names.slot;
-        self.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
+        self.registry.remove_if(&lane.worker, |held| Arc::ptr_eq(held, lane));
         self.tree.roster.leave(slot);
         self.tree.retire_slot(&mut state.holdings, slot);
         self.departed.lock(Rank::Retired).add(state.holdings.scratch.delta);
         state.holdings.scratch.delta = Delta::default();
-        self.end_event(&lane, &mut state, &pin());
+        self.end_event(lane, &mut state, &pin());
         drop(state);
         self.tree.garbage.reclaim();
+        listed
     }
 
     /// Every known rank of `id`.
-    pub(crate) fn remove_ranks(&self, id: u64) {
-        for worker in self.workers() {
+    pub(crate) fn remove_ranks(this: &Arc<Self>, id: u64) {
+        for worker in this.workers() {
             if worker.id == id {
-                self.remove_worker(worker);
+                Self::remove_worker(this, worker);
             }
         }
     }
