@@ -331,36 +331,3 @@ fn a_store_keeps_a_place_that_another_worker_left_during_it() {
     assert_eq!(lost, 0, "stores that lost a block");
     index.check();
 }
-
-/// An export of much takes long, and what other workers retire meanwhile is
-/// freed: else they would be held up at the limit of retired values.
-///
-/// Fails if the export is pinned throughout.
-#[test]
-fn an_export_keeps_back_nothing_that_others_retire() {
-    let index = Index::builder().drain_threads(0).build();
-    let (large, busy) = (worker(1), worker(2));
-    index.store(large, None, &blocks((0..1_000_000).map(|n| (n, n)))).unwrap();
-    let suffix = blocks((0..8).map(|n| (2_000_000 + n, 2_000_000 + n)));
-    let done = AtomicBool::new(false);
-    let mut retired = Vec::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Acquire) {
-                assert!(!index.export(large).is_empty());
-            }
-        });
-        for _ in 0..60 {
-            for _ in 0..1_000 {
-                index.store(busy, None, &suffix).unwrap();
-                index.clear(busy);
-            }
-            index.flush();
-            retired.push(index.stats().retired_bytes);
-        }
-        done.store(true, Ordering::Release);
-    });
-    // A reader's thread may stand still with its pin, now and then.
-    retired.sort_unstable();
-    assert!(retired[retired.len() / 2] < 1 << 18, "after each flush: {retired:?}");
-}
