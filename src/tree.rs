@@ -102,7 +102,7 @@ impl Drop for Tree {
             let mut half = node.write(Rank::Parent);
             match std::mem::replace(&mut half.children, Children::None) {
                 Children::None => {}
-                Children::Few(few) => owned.extend(few),
+                Children::Few(few) => owned.extend(*few),
                 Children::Hub(hub) => owned.extend(hub.children()),
             }
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lane::Lane;
 use super::levels;
 use super::mask::Mask;
+use super::names::Names;
 use super::node::{Children, Half, Node};
 use super::place::Place;
 use super::shared::Shared;
@@ -63,7 +64,7 @@ impl Shared {
                 assert_eq!(few.len(), view.kids().len(), "owners and names of the children");
                 let same = few.iter().zip(view.kids()).all(|(owner, kid)| kid.is(owner));
                 assert!(same, "a view names other children than the half owns");
-                few.clone()
+                few.to_vec()
             }
             Children::Hub(hub) => {
                 assert!(std::ptr::eq(view.hub().expect("published"), &**hub));
@@ -141,12 +142,18 @@ impl Shared {
         assert!(!state.closed, "a closed lane is in the registry");
         let names = &state.holdings.names;
         let held = found.held.remove(&names.slot).unwrap_or_default();
-        let known: BTreeSet<usize> = names.nodes.keys().copied().collect();
+        let nodes: BTreeMap<usize, &Node> = names
+            .nodes
+            .iter()
+            .map(|place| Names::node_of(*place, guard))
+            .map(|node| (std::ptr::from_ref(node).addr(), node))
+            .collect();
+        let known: BTreeSet<usize> = nodes.keys().copied().collect();
         let seen: BTreeSet<usize> = held.keys().copied().collect();
         assert!(known == seen, "worker {}: nodes known and seen", lane.worker);
         let mut canonical = 0;
         for (address, mask) in &held {
-            let node = &names.nodes[address];
+            let node = nodes[address];
             for at in (0..mask.end()).filter(|at| mask.get(*at)) {
                 let by_canonical = names.knows_canonical(Place::new(node, at));
                 let flagged = node.read(Rank::Child).flagged(at);
@@ -156,7 +163,7 @@ impl Shared {
         }
         let mut private = 0;
         for (name, place) in names.privates() {
-            let node = names.node_of(place, guard);
+            let node = Names::node_of(place, guard);
             let mask = held.get(&std::ptr::from_ref(node).addr());
             assert!(mask.is_some_and(|mask| mask.get(place.at())), "a private name of no block");
             let entry = self.tree.lookup.get(name, guard);

@@ -9,9 +9,11 @@
 //! A block that the worker does not hold but whose descendants it does is
 //! stored under a temporary name and removed by the last event.
 
+use super::names::Names;
 use super::node::Node;
 use super::place::Place;
 use super::shared::Shared;
+use super::view::owner_of;
 use super::{Holdings, Tree};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fold, HashMap, HashSet, pin};
@@ -87,8 +89,10 @@ impl<'a> Export<'a> {
     fn find_stops(&mut self) {
         let mut known = HashMap::<usize, usize, Fold>::with_hasher(self.tree.fold);
         let mut path: Vec<Arc<Node>> = Vec::new();
-        for start in self.holdings.names.nodes.values() {
-            let mut node = start.clone();
+        for start in &self.holdings.names.nodes {
+            let guard = pin();
+            let mut node = owner_of(Names::node_of(*start, &guard), &guard);
+            drop(guard);
             // Up to a node that is listed, or the root.
             let mut above = loop {
                 let address = std::ptr::from_ref(&*node).addr();

@@ -15,7 +15,7 @@ use super::node::Node;
 use super::place::Place;
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fold, Guard, HashMap};
+use crate::sync::{Fold, Guard, HashMap, HashSet};
 
 /// What one worker holds and by which names. Guarded by its lane's lock.
 pub(super) struct Names {
@@ -23,8 +23,9 @@ pub(super) struct Names {
     pub(super) slot: u32,
     /// How many names there are.
     pub(super) count: usize,
-    /// The nodes in which the worker holds something, by address.
-    pub(super) nodes: HashMap<usize, Arc<Node>, Fold>,
+    /// The nodes in which the worker holds something: the place of the first
+    /// block of each. What is held is in the tree, so they need no owner here.
+    pub(super) nodes: HashSet<Place, Fold>,
     /// The last block of the last store, below which the next one often
     /// goes; `None` once the worker no longer has it so.
     pub(super) latest: Option<(SequenceHash, Place)>,
@@ -53,7 +54,7 @@ impl Names {
         Self {
             slot,
             count: 0,
-            nodes: HashMap::with_hasher(fold),
+            nodes: HashSet::with_hasher(fold),
             latest: None,
             private: HashMap::with_hasher(fold),
             aliases: HashMap::with_hasher(fold),
@@ -69,10 +70,10 @@ impl Names {
         guard: &'g Guard,
     ) -> Option<Found<'g>> {
         if let Some((_, place)) = self.latest.filter(|(latest, _)| *latest == name) {
-            return Some(Found { node: self.node_of(place, guard), place });
+            return Some(Found { node: Self::node_of(place, guard), place });
         }
         if let Some(place) = self.private_place(name) {
-            return Some(Found { node: self.node_of(place, guard), place });
+            return Some(Found { node: Self::node_of(place, guard), place });
         }
         let (node, place) = tree.lookup.get(name, guard)?;
         self.has_canonical(node, place, guard).then_some(Found { node, place })
@@ -114,11 +115,12 @@ impl Names {
         self.aliases.is_empty() || self.aliases.get(&place).is_none_or(|aliases| aliases.canonical)
     }
 
-    /// The node of a place that the worker holds.
+    /// The node of a place that a worker holds, or that its lane lists; the
+    /// caller has the lane's lock.
     #[allow(unsafe_code)]
-    pub(super) fn node_of<'g>(&self, place: Place, guard: &'g Guard) -> &'g Node {
-        // SAFETY: the worker holds the place, so its block is in the tree
-        // while the lane is locked.
+    pub(super) fn node_of(place: Place, guard: &Guard) -> &Node {
+        // SAFETY: the worker holds something in the node, so it is in the
+        // tree while the lane is locked.
         unsafe { place.node(guard) }
     }
 
@@ -197,15 +199,26 @@ impl Names {
         self.private.iter().map(|(name, place)| (*name, *place))
     }
 
+    /// Calls `let_go` for each node in which the worker holds something, which
+    /// it then does not.
+    pub(super) fn let_go_nodes(&mut self, mut let_go: impl FnMut(Place)) {
+        self.nodes.retain(|place| {
+            let_go(*place);
+            false
+        });
+    }
+
     /// Notes that the worker holds something in `node`.
-    pub(super) fn enter(&mut self, node: Arc<Node>) {
-        self.nodes.insert(std::ptr::from_ref(&*node).addr(), node);
+    pub(super) fn enter(&mut self, node: &Node) {
+        self.nodes.insert(Place::new(node, 0));
     }
 
     /// Notes that the worker holds nothing in `node` any more.
     pub(super) fn leave(&mut self, node: &Node) {
-        self.nodes.remove(&std::ptr::from_ref(node).addr());
-        shrink(&mut self.nodes);
+        self.nodes.remove(&Place::new(node, 0));
+        if self.nodes.capacity() > 64 && self.nodes.len() * 8 < self.nodes.capacity() {
+            self.nodes.shrink_to(self.nodes.len() * 2);
+        }
     }
 }
 

@@ -43,7 +43,9 @@ pub(super) struct Half {
 /// same nodes in the same order.
 pub(super) enum Children {
     None,
-    Few(Vec<Arc<Node>>),
+    /// Boxed twice, so that the many nodes without children stay small.
+    #[allow(clippy::box_collection)]
+    Few(Box<Vec<Arc<Node>>>),
     Hub(Arc<Hub>),
 }
 

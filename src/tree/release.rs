@@ -11,6 +11,7 @@ use super::edit::{Edit, KidChange};
 use super::garbage::Retired;
 use super::levels;
 use super::lookup::AHEAD;
+use super::names::Names;
 use super::node::{Children, Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
@@ -112,7 +113,7 @@ impl Tree {
         }
         let mut rest = &found[..];
         while let Some((first, _)) = rest.first() {
-            let node = lane.names.node_of(*first, guard);
+            let node = Names::node_of(*first, guard);
             let mut positions = std::mem::take(&mut lane.scratch.positions);
             positions.clear();
             while let Some((place, private)) = rest.first()
@@ -144,8 +145,10 @@ impl Tree {
         self.finish(edit, scratch, guard);
     }
 
-    /// Everything the worker holds in `node`, let go at once.
-    pub(super) fn let_go_all(&self, slot: u32, scratch: &mut Scratch, node: &Node, guard: &Guard) {
+    /// Everything the worker holds in the node of `place`, one of those that
+    /// its lane lists, let go at once.
+    pub(super) fn let_go_all(&self, slot: u32, scratch: &mut Scratch, place: Place, guard: &Guard) {
+        let node = Names::node_of(place, guard);
         let half = node.write(Rank::Child);
         let mut edit = Edit::new(node, half, scratch, guard);
         let cutoff = levels::cutoff_of(&edit.levels, slot);
@@ -315,7 +318,8 @@ impl Tree {
         }
         let children = edit.half.hub().map(|hub| hub.children()).unwrap_or_default();
         let kids: Vec<Kid> = children.iter().map(Kid::new).collect();
-        let children = if children.is_empty() { Children::None } else { Children::Few(children) };
+        let children =
+            if children.is_empty() { Children::None } else { Children::Few(Box::new(children)) };
         edit.replace_children(children);
         drop(edit.publish(KidChange::All(&kids), scratch));
         empty

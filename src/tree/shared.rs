@@ -392,16 +392,15 @@ impl Shared {
         let slot = names.slot;
         let mut guard = Some(guard);
         let mut count = 0;
-        names.nodes.retain(|_, node| {
+        names.let_go_nodes(|place| {
             let pinned = guard.get_or_insert_with(pin);
-            self.tree.let_go_all(slot, scratch, node, pinned);
+            self.tree.let_go_all(slot, scratch, place, pinned);
             count += 1;
             if count % CLEAR_BATCH == 0 {
                 self.tree.garbage.take(&mut scratch.retired, pinned);
                 guard = None;
                 self.tree.garbage.reclaim();
             }
-            false
         });
         names.forget_all();
         guard.unwrap_or_else(pin)

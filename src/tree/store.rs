@@ -162,7 +162,7 @@ impl Tree {
         let slot = lane.names.slot;
         let to = from + blocks.len() as u32;
         if edit.holds_nothing(slot) {
-            lane.names.enter(owner_of(edit.node, guard));
+            lane.names.enter(edit.node);
         }
         let named_alike = || {
             let same = |(at, block): (u32, &Block)| edit.half.columns.name(at) == block.sequence;
@@ -234,7 +234,7 @@ impl Tree {
             edit.replace_columns(copy);
         }
         if edit.holds_nothing(lane.names.slot) {
-            lane.names.enter(owner_of(edit.node, guard));
+            lane.names.enter(edit.node);
         }
         let blocks = &blocks[..count as usize];
         for block in blocks {
@@ -351,7 +351,7 @@ impl Tree {
                 let kid = Kid::new(&child);
                 match children {
                     Children::Few(few) => few.push(child),
-                    _ => *children = Children::Few(vec![child]),
+                    _ => *children = Children::Few(Box::new(vec![child])),
                 }
                 let locked = found.write(Rank::Child);
                 edit.publish(KidChange::Added(kid), &mut lane.scratch);
@@ -439,7 +439,7 @@ impl Tree {
         guard: &'g Guard,
     ) -> u32 {
         let len = child.view(guard).len();
-        lane.names.enter(owner_of(child, guard));
+        lane.names.enter(child);
         self.name_first(lane, child, &mut half, 0, &blocks[..len as usize], moves, guard);
         lane.scratch.delta.nodes += 1;
         lane.scratch.delta.tree_blocks += i64::from(len);
