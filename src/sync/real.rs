@@ -260,8 +260,13 @@ impl<T> Hint<T> {
     }
 
     #[inline(always)]
+    pub(crate) fn get(&self) -> *const T {
+        self.0.load(super::Ordering::Relaxed)
+    }
+
+    #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        prefetch(self.0.load(super::Ordering::Relaxed));
+        prefetch(self.get());
     }
 }
 
@@ -269,8 +274,18 @@ impl<T> Hint<T> {
 pub(crate) struct ShardedMap<K, V> {
     map: DashMap<K, V, Fold>,
     rank: Rank,
-    /// Whether a shard has ever outgrown what caches keep.
-    large: Counter,
+    /// Where each shard's table was last seen, so that a prefetch needs no
+    /// lock. The two words may be of two moments: then the wrong lines are
+    /// fetched.
+    seen: Box<[TableSeen]>,
+}
+
+/// A table's address and size, only ever prefetched from.
+struct TableSeen {
+    /// Control bytes go up from here, buckets go down.
+    end: Hint<u8>,
+    /// One less than its buckets.
+    mask: std::sync::atomic::AtomicUsize,
 }
 
 /// Entries for which an emptied shard keeps room.
@@ -284,7 +299,8 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     /// lock order.
     pub(crate) fn new(shards: usize, rank: Rank) -> Self {
         let map = DashMap::with_hasher_and_shard_amount(Fold::random(), shards);
-        Self { map, rank, large: Counter::new(0) }
+        let unseen = || TableSeen { end: Hint::new(std::ptr::null()), mask: 0.into() };
+        Self { map, rank, seen: (0..shards).map(|_| unseen()).collect() }
     }
 
     /// Has the processor fetch what an operation on each of `keys` will
@@ -293,18 +309,16 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     /// batch asks for all first.
     #[inline]
     pub(crate) fn prefetch(&self, keys: impl Iterator<Item = K>) {
-        if self.large.load(super::Ordering::Relaxed) == 0 {
-            return;
-        }
         for key in keys {
             let hash = self.map.hash_usize(&key);
-            let shard = &self.map.shards()[self.map.determine_shard(hash)];
-            let Some(table) = shard.try_read() else { continue };
-            let at = hash & (table.buckets() - 1);
-            // Control bytes go up from here, buckets go down.
-            let end = table.data_end().as_ptr();
-            prefetch(end.cast::<u8>().wrapping_add(at));
-            prefetch(end.wrapping_sub(at + 1));
+            let table = &self.seen[self.map.determine_shard(hash)];
+            let mask = table.mask.load(super::Ordering::Relaxed);
+            if mask < LARGE_SHARD {
+                return;
+            }
+            let (end, at) = (table.end.get(), hash & mask);
+            prefetch(end.wrapping_add(at));
+            prefetch(end.cast::<(K, V)>().wrapping_sub(at + 1));
         }
     }
 
@@ -342,15 +356,17 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
             Ok(bucket) => Some(unsafe { bucket.as_ref() }.1.get().clone()),
             Err(slot) => {
                 let value = make()?;
-                if shard.buckets() > LARGE_SHARD {
-                    self.large.store(1, super::Ordering::Relaxed);
-                }
                 let entry = (key, SharedValue::new(value.clone()));
                 // SAFETY: the slot was found under the lock that is still
                 // held, and the table did not change since.
                 #[allow(unsafe_code)]
                 unsafe {
                     shard.insert_in_slot(hash as u64, slot, entry);
+                }
+                let (seen, end) = (&self.seen[self.map.determine_shard(hash)], shard.data_end());
+                if seen.end.get() != end.as_ptr().cast() {
+                    seen.end.set(end.as_ptr().cast());
+                    seen.mask.store(shard.buckets() - 1, super::Ordering::Relaxed);
                 }
                 Some(value)
             }
@@ -468,13 +484,17 @@ impl Word {
             unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
         let most = words.len().min(other.len());
         let (words, other) = (&words[..most], &other[..most]);
-        // Slices compare by wide vectors, but say only whether they differ:
-        // long strides, then a short one, then word by word.
-        let mut equal = 0;
-        for stride in [128, 16] {
-            let (a, b) = (words[equal..].chunks_exact(stride), other[equal..].chunks_exact(stride));
-            equal += a.zip(b).take_while(|(a, b)| a == b).count() * stride;
-        }
+        // Long strides by the widest vectors there are, through a call; short
+        // ones in line; then word by word.
+        const LONG: usize = 128;
+        const SHORT: usize = 8;
+        let long = words.chunks_exact(LONG).zip(other.chunks_exact(LONG));
+        let mut equal = long.take_while(|(a, b)| a == b).count() * LONG;
+        let rest = words[equal..].chunks_exact(SHORT).zip(other[equal..].chunks_exact(SHORT));
+        let same = |(a, b): &(&[u64], &[u64])| {
+            a.iter().zip(*b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+        };
+        equal += rest.take_while(same).count() * SHORT;
         equal + words[equal..].iter().zip(&other[equal..]).take_while(|(a, b)| a == b).count()
     }
 }
