@@ -3,6 +3,7 @@
 use std::cell::UnsafeCell;
 use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam::epoch;
 use dashmap::{DashMap, SharedValue};
+
+use parking_lot::lock_api::RawRwLock as _;
 
 use super::rank::{self, Held, Rank};
 
@@ -79,28 +82,100 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A lock for many readers or one writer that knows no poison.
-#[derive(Default)]
-pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
+/// A lock for many readers or one writer that knows no poison. The lock word
+/// comes behind the value: a node puts what lock-free readers load in front
+/// of it, and they are not to share a cache line with writers' locking.
+#[repr(C)]
+pub(crate) struct RwLock<T> {
+    value: UnsafeCell<T>,
+    raw: parking_lot::RawRwLock,
+}
 
-pub(crate) type ReadGuard<'a, T> = Ranked<parking_lot::RwLockReadGuard<'a, T>>;
-pub(crate) type WriteGuard<'a, T> = Ranked<parking_lot::RwLockWriteGuard<'a, T>>;
+/// The value, shared.
+pub(crate) struct ReadGuard<'a, T> {
+    lock: &'a RwLock<T>,
+    _held: Held,
+    /// Keeps it on the thread that locked.
+    _here: PhantomData<*const ()>,
+}
+
+/// The value, exclusive.
+pub(crate) struct WriteGuard<'a, T> {
+    lock: &'a RwLock<T>,
+    _held: Held,
+    /// Keeps it on the thread that locked.
+    _here: PhantomData<*const ()>,
+}
+
+// SAFETY: the lock hands the value from thread to thread, and out to several
+// at once by shared reference.
+#[allow(unsafe_code)]
+unsafe impl<T: Send + Sync> Sync for RwLock<T> {}
 
 impl<T> RwLock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(parking_lot::RwLock::new(value))
+        Self { value: UnsafeCell::new(value), raw: parking_lot::RawRwLock::INIT }
     }
 
     #[inline]
     pub(crate) fn read(&self, rank: Rank) -> ReadGuard<'_, T> {
         let held = rank::enter(rank);
-        Ranked { guard: self.0.read(), _held: held }
+        self.raw.lock_shared();
+        ReadGuard { lock: self, _held: held, _here: PhantomData }
     }
 
     #[inline]
     pub(crate) fn write(&self, rank: Rank) -> WriteGuard<'_, T> {
         let held = rank::enter(rank);
-        Ranked { guard: self.0.write(), _held: held }
+        self.raw.lock_exclusive();
+        WriteGuard { lock: self, _held: held, _here: PhantomData }
+    }
+}
+
+#[allow(unsafe_code)]
+impl<T> Drop for ReadGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: locked by `read`, by this thread; a guard is not sent.
+        unsafe { self.lock.raw.unlock_shared() }
+    }
+}
+
+#[allow(unsafe_code)]
+impl<T> Drop for WriteGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: locked by `write`, by this thread; a guard is not sent.
+        unsafe { self.lock.raw.unlock_exclusive() }
+    }
+}
+
+#[allow(unsafe_code)]
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: no writer has the lock while this guard lives.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+#[allow(unsafe_code)]
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: nobody else has the lock while this guard lives.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+#[allow(unsafe_code)]
+impl<T> DerefMut for WriteGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: nobody else has the lock while this guard lives.
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 
