@@ -49,9 +49,10 @@ struct Moves<'g> {
     suspects: Vec<(SequenceHash, &'g Node, Place)>,
 }
 
-/// Longest run that is copied because a trim left no room to append in place;
-/// a longer one goes on in a child.
-const COPY_LIMIT: u32 = 256;
+/// Longest run that is copied because a trim left no room to append in place.
+/// A longer one goes on in a child: readers of a hot prompt keep its columns
+/// in their caches, and nodes cut short still have this many blocks.
+const COPY_LIMIT: u32 = 32;
 
 impl Tree {
     /// Stores `blocks` below the worker's block `parent`, or at the root. The
