@@ -287,12 +287,16 @@ impl Shared {
             // AcqRel: pairs with the swap in `remove`: names that came before
             // are seen by the drain, later ones list the lane again.
             let late = mutant(Mutant::ListedClearedLate);
+            let early =
+                mutant(Mutant::LeftTakenEarly).then(|| lane.unapplied.load(Ordering::Acquire));
             if !late {
                 let relaxed = mutant(Mutant::ListedRelaxed);
                 let acq_rel = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
                 lane.listed.swap(false, acq_rel);
             }
-            if lane.is_dirty() {
+            if let Some(left) = early {
+                this.drain_most(lane, &mut lane.state.lock(Rank::Lane), left);
+            } else if lane.is_dirty() {
                 Self::drain_caught(this, lane);
             }
             if late {
@@ -315,7 +319,11 @@ impl Shared {
     /// may wait for the next drain: their remover lists the lane anew.
     fn drain_locked(&self, lane: &Lane, state: &mut LaneState) {
         // Whoever handed names in before has counted them before.
-        let mut left = lane.unapplied.load(Ordering::Acquire);
+        self.drain_most(lane, state, lane.unapplied.load(Ordering::Acquire));
+    }
+
+    /// Applies the first `left` names that are queued, or all.
+    fn drain_most(&self, lane: &Lane, state: &mut LaneState, mut left: usize) {
         while left > 0 {
             // A batch that a panic has left comes first.
             while state.batch.len() < left.min(DRAIN_BATCH) {

@@ -5,12 +5,16 @@ use std::process::ExitCode;
 
 use kvradix_loom_tests::{Keep, Model, main as run};
 
+#[cfg(not(kvradix_loom_epoch))]
 mod children;
 #[cfg(kvradix_loom_epoch)]
 mod collector;
+#[cfg(not(kvradix_loom_epoch))]
 mod lanes;
 mod mutants;
+#[cfg(not(kvradix_loom_epoch))]
 mod readers;
+#[cfg(not(kvradix_loom_epoch))]
 mod stand_ins;
 mod world;
 

@@ -252,6 +252,18 @@ pub const MUTANTS: &[Negative] = &[
         "leaving_worker_against_its_removal",
         "a removal was lost",
     ),
+    kills(
+        "LeftTakenEarly",
+        "a task takes what it will drain once the lane is off the list",
+        "removal_against_a_drain_that_ends_with_what_it_found",
+        "a wake-up was lost",
+    ),
+    kills(
+        "SuspectUnnamed",
+        "a moved name's old place is asked for that name",
+        "moved_name_against_holder_that_leaves_its_old_place",
+        "a store was lost",
+    ),
     Negative {
         mutant: "Harmless",
         step: "none: a view is published by SeqCst",
