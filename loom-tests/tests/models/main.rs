@@ -32,6 +32,8 @@ const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MUTANTS.md");
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MUTANTS-collector.md");
 
 fn main() -> ExitCode {
+    let models = MODELS.concat().leak();
     mutants::check_complete();
-    run(MODELS.concat().leak(), mutants::MUTANTS, TABLE)
+    mutants::check_named(models);
+    run(models, mutants::MUTANTS, TABLE)
 }

@@ -1,7 +1,7 @@
 //! The negative controls: which step is left out, and which model must say
 //! what.
 
-use kvradix_loom_tests::Negative;
+use kvradix_loom_tests::{Model, Negative};
 
 const fn kills(
     mutant: &'static str,
@@ -10,6 +10,18 @@ const fn kills(
     message: &'static str,
 ) -> Negative {
     Negative { mutant, step, model, message: Some(message) }
+}
+
+/// Panics unless ARCHITECTURE.md names every model of the library and every
+/// step that is left out.
+pub fn check_named(models: &[Model]) {
+    let text = include_str!("../../../ARCHITECTURE.md");
+    let models = models.iter().map(|model| model.name);
+    let of_the_bench = |name: &&str| name.starts_with("stand_in_") || name.starts_with("bench_");
+    let mutants = MUTANTS.iter().filter(|mutant| mutant.message.is_some());
+    for name in models.filter(|name| !of_the_bench(name)).chain(mutants.map(|m| m.mutant)) {
+        assert!(text.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name {name}");
+    }
 }
 
 /// Panics unless every switch of the library is in the table.
