@@ -78,6 +78,11 @@ pub enum Mutant {
     ClosedRelaxed,
     /// A remover does not look whether the lane was closed.
     RemoveIntoClosed,
+    /// A task takes what it will drain before it takes the lane off the list.
+    LeftTakenEarly,
+    /// A moved name's old place is asked whether it is the worker's, not by
+    /// which name.
+    SuspectUnnamed,
 }
 
 /// Whether to leave the step out: never.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::TreeConfig;
 use super::lane::Lane;
 use super::levels;
 use super::mask::Mask;
@@ -70,6 +71,9 @@ impl Shared {
                 assert!(std::ptr::eq(view.hub().expect("published"), &**hub));
                 let children = hub.children();
                 assert_eq!(children.len(), hub.len(), "children counted and seen");
+                let TreeConfig { wide_threshold, wide_shards, .. } = self.tree.config;
+                let full = children.len() >= wide_threshold && wide_shards > 1;
+                assert!(!(hub.is_narrow() && full), "a full table of one shard");
                 children
             }
         };

@@ -208,6 +208,7 @@ impl Shard {
     unsafe fn slots<'a>(&self) -> Option<Slots<'a>> {
         // Acquire: pairs with the release in `Locked::resize`; the array's
         // slots are initialised.
+        // SAFETY: null or an array of this shard, kept by the caller's word.
         unsafe { Slots::from_ptr(self.slots.load(Ordering::Acquire)) }
     }
 }

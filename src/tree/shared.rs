@@ -289,12 +289,18 @@ impl Shared {
             // AcqRel: pairs with the swap in `remove`: names that came before
             // are seen by the drain, later ones list the lane again.
             let late = mutant(Mutant::ListedClearedLate);
+            let early =
+                mutant(Mutant::LeftTakenEarly).then(|| lane.unapplied.load(Ordering::Acquire));
             if !late {
                 let relaxed = mutant(Mutant::ListedRelaxed);
                 let acq_rel = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
                 lane.listed.swap(false, acq_rel);
             }
-            if lane.is_dirty() {
+            if let Some(left) = early {
+                let mut state = lane.state.lock(Rank::Lane);
+                let guard = this.drain_most(lane, &mut state, left, pin());
+                this.end_event(lane, state, guard);
+            } else if lane.is_dirty() {
                 Self::drain_caught(this, lane);
             }
             if late {
@@ -318,9 +324,20 @@ impl Shared {
     /// applied under one pin after the other. What the last of it retired is
     /// handed over by the caller's `end_event`. Names handed in meanwhile may
     /// wait for the next drain: their remover lists the lane anew.
-    fn drain_locked(&self, lane: &Lane, state: &mut LaneState, mut guard: Guard) -> Guard {
+    fn drain_locked(&self, lane: &Lane, state: &mut LaneState, guard: Guard) -> Guard {
         // Acquire: whoever handed names in before has counted them before.
-        let mut left = lane.unapplied.load(Ordering::Acquire);
+        let left = lane.unapplied.load(Ordering::Acquire);
+        self.drain_most(lane, state, left, guard)
+    }
+
+    /// Applies the first `left` names that are queued, or all.
+    fn drain_most(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        mut left: usize,
+        mut guard: Guard,
+    ) -> Guard {
         while left > 0 {
             // A batch that a panic has left comes first.
             while state.batch.len() < left.min(DRAIN_BATCH) {

@@ -149,13 +149,13 @@ impl<'a> Slots<'a> {
 
     /// The child of this key.
     #[inline]
-    pub(super) fn find<'g>(
+    pub(super) fn find(
         self,
         tag: usize,
         offset: u32,
         local: LocalHash,
-        _: &'g Guard,
-    ) -> Option<&'g Node> {
+        _: &Guard,
+    ) -> Option<&Node> {
         // SAFETY: the header lives as long as the slots.
         unsafe { self.0.as_ref() }.witness.read();
         for slot in self.probe(tag) {

@@ -16,7 +16,7 @@ use super::names::Found;
 use super::node::{Children, Half, Node};
 use super::place::{MAX_RUN, Place};
 use super::view::{Kid, borrow_under_pin, owner_of};
-use super::{Holdings, NoParent};
+use super::{Holdings, NoParent, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Guard, Mutant, WriteGuard, mutant};
 use crate::{Block, SequenceHash};
@@ -141,6 +141,7 @@ impl Tree {
                 let child = self.make_child(lane, node, end, &rest[count..], guard);
                 let (child, half) = self.link(lane, edit, child, guard);
                 let stored = self.settle_in(lane, child, half, &rest[count..], moves, guard);
+                self.widen_when_full(lane, node, guard);
                 count += stored as usize;
                 next = Cursor { node: child, at: stored };
                 return Step::On { count, next, above: next };
@@ -400,22 +401,29 @@ impl Tree {
             locked = found.write(Rank::Child);
         }
         drop(shard);
-        let widen = hub.is_narrow() && hub.len() >= self.config.wide_threshold;
         drop(half);
         let stored = self.settle_in(lane, found, locked, rest, moves, guard);
-        if widen {
-            self.widen(lane, node, guard);
-        }
+        self.widen_when_full(lane, node, guard);
         let next = Cursor { node: found, at: stored };
         Some(Step::On { count: stored as usize, next, above: next })
     }
 
-    /// Gives a hub that has outgrown its one shard more of them. Its children
-    /// are few enough for that to take microseconds.
+    /// After a child was linked: a hub that has outgrown its one shard gets
+    /// more.
+    #[inline]
+    fn widen_when_full(&self, lane: &mut Holdings, node: &Node, guard: &Guard) {
+        let TreeConfig { wide_threshold, wide_shards, .. } = self.config;
+        let full = |hub: &Hub| hub.is_narrow() && hub.len() >= wide_threshold && wide_shards > 1;
+        if node.view(guard).hub().is_some_and(full) {
+            self.widen(lane, node, guard);
+        }
+    }
+
+    /// Its children are few enough for that to take microseconds.
     #[cold]
     fn widen(&self, lane: &mut Holdings, node: &Node, guard: &Guard) {
         let half = node.write(Rank::Parent);
-        let narrow = half.hub().filter(|hub| hub.is_narrow() && self.config.wide_shards > 1);
+        let narrow = half.hub().filter(|hub| hub.is_narrow());
         let Some(children) = narrow.map(|hub| hub.children()) else { return };
         let mut edit = Edit::new(node, half, &mut lane.scratch, guard);
         let wide = Hub::new(self.config.wide_shards, self.fold, true);
@@ -466,7 +474,9 @@ impl Tree {
         found.clear();
         found.extend(private.into_iter().map(|place| (place, true)));
         for (name, node, place) in suspects {
-            let named = || node.read(Rank::Child).canonical(place.at(), name);
+            let named = || {
+                mutant(Mutant::SuspectUnnamed) || node.read(Rank::Child).canonical(place.at(), name)
+            };
             if lane.names.has_canonical(node, place, guard) && named() {
                 found.push((place, false));
             }

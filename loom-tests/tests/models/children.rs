@@ -50,6 +50,9 @@ pub const MODELS: &[Model] = &[
     Model::new("same_name_at_two_places_while_one_goes", name_elsewhere)
         .iterations(300, 5_000)
         .bound(3),
+    Model::new("moved_name_against_holder_that_leaves_its_old_place", left_before_moved)
+        .iterations(600, 12_000)
+        .bound(3),
 ];
 
 /// A thread of the model that works on the index.
@@ -294,4 +297,22 @@ fn name_elsewhere() {
 
 fn extend_named(index: &Index) {
     index.store(B, None, &[crate::world::named(7, 6)]).expect("stored");
+}
+
+/// A's name 7 is B's at block 2 when the batch begins. B leaves that block
+/// before the batch takes it under another name, so it is no old place of 7
+/// that A would have to give up.
+fn left_before_moved() {
+    let index = shared(small().run_blocks(1));
+    store(&index, K, &[1, 2, 3]);
+    remove(&index, K, &[2]);
+    let named = crate::world::named;
+    index.store(B, None, &[named(11, 1), named(7, 2)]).expect("stored");
+    let storing = on(&index, move |index| {
+        index.store(A, None, &[named(7, 1), named(12, 2)]).expect("stored");
+    });
+    remove(&index, B, &[7]);
+    storing.join();
+    assert_eq!((index.held(A), depth(&index, &[1, 2], A)), (2, 2), "a store was lost");
+    settle(&index);
 }

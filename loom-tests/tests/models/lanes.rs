@@ -20,6 +20,13 @@ pub const MODELS: &[Model] = &[
     Model::new("removals_and_a_flush_against_the_alarm", alarm_flush)
         .iterations(100, 1_000)
         .bound(3),
+    Model::new("removal_against_a_drain_that_ends_with_what_it_found", bounded)
+        .iterations(60, 1_000)
+        .bound(3),
+    Model::new("flush_against_removal_of_another_thread", flush_beside)
+        .iterations(180, 3_000)
+        .bound(3)
+        .sees(&["1", "2"]),
     Model::new("leaving_worker_against_its_store", closed_store)
         .iterations(40, 700)
         .bound(3)
@@ -190,6 +197,38 @@ fn alarm_flush() {
     ring_all();
     assert_eq!(index.stats().pending_removals, 0, "a wake-up was lost");
     settle_empty(&index);
+}
+
+/// A drain applies what it finds when it begins; what comes beside it has the
+/// lane listed again.
+fn bounded() {
+    let index = delayed();
+    store(&index, A, &[1, 2]);
+    remove(&index, A, &[2]);
+    let removing = on(&index, |index| remove(index, A, &[1]));
+    ring();
+    run_task();
+    removing.join();
+    ring_all();
+    assert_eq!(index.stats().pending_removals, 0, "a wake-up was lost");
+    settle_empty(&index);
+}
+
+/// What another thread hands in beside a flush may wait; what was handed in
+/// before it may not.
+fn flush_beside() {
+    let index = delayed();
+    store(&index, A, &[1, 2, 3]);
+    let removing = on(&index, |index| remove(index, A, &[2]));
+    remove(&index, A, &[3]);
+    index.flush_worker(A);
+    let left = depth(&index, &[1, 2, 3], A);
+    assert!(left < 3, "invisible after a flush");
+    saw(left);
+    removing.join();
+    ring_all();
+    assert_eq!(depth(&index, &[1, 2, 3], A), 1, "a wake-up was lost");
+    settle(&index);
 }
 
 /// The store counts whole or not at all, in one lane.

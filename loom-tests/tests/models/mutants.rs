@@ -1,7 +1,7 @@
 //! The negative controls: which step is left out, and which model must say
 //! what.
 
-use kvradix_loom_tests::Negative;
+use kvradix_loom_tests::{Model, Negative};
 
 const fn kills(
     mutant: &'static str,
@@ -10,6 +10,18 @@ const fn kills(
     message: &'static str,
 ) -> Negative {
     Negative { mutant, step, model, message: Some(message) }
+}
+
+/// Panics unless ARCHITECTURE.md names every model of the library and every
+/// step that is left out.
+pub fn check_named(models: &[Model]) {
+    let text = include_str!("../../../ARCHITECTURE.md");
+    let models = models.iter().map(|model| model.name);
+    let of_the_bench = |name: &&str| name.starts_with("stand_in_") || name.starts_with("bench_");
+    let mutants = MUTANTS.iter().filter(|mutant| mutant.message.is_some());
+    for name in models.filter(|name| !of_the_bench(name)).chain(mutants.map(|m| m.mutant)) {
+        assert!(text.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name {name}");
+    }
 }
 
 /// Panics unless every switch of the library is in the table.
@@ -251,6 +263,18 @@ pub const MUTANTS: &[Negative] = &[
         "a remover looks whether the lane is closed",
         "leaving_worker_against_its_removal",
         "a removal was lost",
+    ),
+    kills(
+        "LeftTakenEarly",
+        "a task takes what it will drain once the lane is off the list",
+        "removal_against_a_drain_that_ends_with_what_it_found",
+        "a wake-up was lost",
+    ),
+    kills(
+        "SuspectUnnamed",
+        "a moved name's old place is asked for that name",
+        "moved_name_against_holder_that_leaves_its_old_place",
+        "a store was lost",
     ),
     Negative {
         mutant: "Harmless",

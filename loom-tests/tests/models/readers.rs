@@ -37,6 +37,10 @@ pub const MODELS: &[Model] = &[
         .iterations(70, 1_000)
         .bound(3)
         .sees(&["1", "2"]),
+    Model::new("reader_against_table_that_widens_behind_a_join", widen_joined)
+        .iterations(800, 15_000)
+        .bound(3)
+        .sees(&["1", "2"]),
     Model::new("insert_and_detach_against_table_that_widens", widen_writers)
         .iterations(2_000, 40_000)
         .bound(2),
@@ -213,6 +217,20 @@ fn widen() {
         saw(depth(index, &[1, 15], A).max(1));
     });
     extend(&index, A, 1, &[15]);
+    reader.join();
+    settle(&index);
+    assert_eq!(index.stats().nodes, 7);
+}
+
+/// The same by a store that joins the parent's run first.
+fn widen_joined() {
+    let index = five_children();
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 12]));
+        assert_eq!(found.depth_of(K), 2, "a child was missed");
+        saw(depth(index, &[1, 15], B).max(1));
+    });
+    store(&index, B, &[1, 15]);
     reader.join();
     settle(&index);
     assert_eq!(index.stats().nodes, 7);

@@ -5,6 +5,9 @@
 //! the other way round. Models therefore run writers on the first thread, or
 //! the first ones, and readers on the last.
 
+// The models on the real collector use a part of this.
+#![cfg_attr(kvradix_loom_epoch, allow(dead_code))]
+
 use kvradix::model::Arc;
 use kvradix::{Block, Builder, Index, LocalHash, SequenceHash, WorkerId};
 
