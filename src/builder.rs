@@ -51,8 +51,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of so many threads, 1,024 at most; with 0 the callers of its
-    /// indexes drain.
+    /// A pool of so many threads, 1,024 at most; with 0, `remove` applies
+    /// before it returns.
     pub fn new(threads: usize) -> Self {
         let (alarm, tasks) = (Alarm::default(), TaskPool::new(threads.min(1_024)));
         Self { threads: Arc::new(Threads { alarm, tasks }) }
@@ -93,7 +93,9 @@ impl Builder {
         self
     }
 
-    /// How long a removal may stay invisible; 1 ms by default. Longer delays
+    /// How long after it was handed in a removal goes to the drain threads at
+    /// the latest, whatever the traffic; 1 ms by default. It shows as soon as
+    /// they get to run. Longer delays
     /// gather more removals of a node into one change.
     pub fn removal_delay(mut self, delay: Duration) -> Self {
         self.removal_delay = delay;

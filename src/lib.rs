@@ -70,8 +70,9 @@
 //! shows. It is visible at the latest
 //! - after [`Index::flush`], or [`Index::flush_worker`] of that worker;
 //! - before any later event of the same worker applies;
-//! - a [`removal_delay`](Builder::removal_delay) after it was handed in, 1 ms
-//!   by default, as the drain threads get to run.
+//! - once the drain threads have had their turn, which they are given a
+//!   [`removal_delay`](Builder::removal_delay) after it was handed in, 1 ms by
+//!   default, whatever the traffic.
 //!
 //! Until then the worker counts as holding the blocks. With zero
 //! [drain threads](Builder::drain_threads) `remove` applies before it returns.
@@ -96,8 +97,8 @@
 //! **What stays in memory.** A block is in the tree if and only if somebody
 //! holds it or a block below it; what the last holder gives up leaves with the
 //! event that gave it up. Memory that a reader may still be looking at is
-//! freed a little later, within a fixed limit; [`Index::flush`] frees it
-//! where no reader is left. [`Index::stats`] counts all of it.
+//! freed later: above 2 MiB of it a writer waits for readers to move on
+//! before its next event. [`Index::flush`] frees it where no reader is left. [`Index::stats`] counts all of it.
 //!
 //! # Features
 //!

@@ -44,6 +44,9 @@ pub enum Command {
 /// - oracle: the same for a router that follows the same rules but reads the caches themselves
 ///   instead of the index, just before the request reaches its worker;
 ///
+/// - cached anywhere: the same for a router that knows every cache and no load: what balancing
+///   costs;
+///
 /// - block operations: blocks of the prompts looked up (whole prompts, matched or not), plus blocks
 ///   stored, plus blocks removed. Their time is that of the whole run, engines and final flush
 ///   included;
@@ -53,12 +56,16 @@ pub enum Command {
 /// - queue depth: events between engines and appliers plus removals that the index has queued,
 ///   sampled every 10 ms;
 ///
-/// - memory: resident memory of the whole process, simulated caches included (Rss of
-///   /proc/self/smaps_rollup; n/a where that does not exist).
+/// - memory: resident memory of the whole process at the end, simulated caches included (Rss of
+///   /proc/self/smaps_rollup; n/a where that does not exist);
+///
+/// - index: names that workers hold, summed over them; blocks in its tree, each counted once; nodes
+///   of the tree; entries from block names to places.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
     /// Plays this trace instead of generated requests: one JSON object a line with `hash_ids`, one
-    /// id per 512-token block of the prompt. Every id becomes 512/block-size blocks
+    /// id per 512-token block of the prompt, as the Mooncake traces have them; other fields are
+    /// ignored, and requests come in the file's order. Every id becomes 512/block-size blocks
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
@@ -158,7 +165,8 @@ pub struct ChurnArgs {
 
 #[derive(Args, Debug)]
 pub struct CommonArgs {
-    /// Threads of the index that apply queued removals; 0: whoever stores or flushes applies them.
+    /// Threads of the index that apply queued removals; 0: the
+    /// removing thread applies them at once.
     /// Default: the library's
     #[arg(long, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(0..=1024))]
     drain_threads: Option<u16>,

@@ -128,7 +128,7 @@ impl Report for Outcome {
             row(
                 "hit rate",
                 format!(
-                    "{} of {} prompt blocks; oracle {}, so {} of what it gets",
+                    "{} of {} prompt blocks; oracle {}: {} of the oracle's",
                     percent(self.hit_rate),
                     count(blocks.prompt),
                     percent(self.oracle_hit_rate),
@@ -162,7 +162,7 @@ impl Report for Outcome {
             row(
                 "resident memory",
                 format!(
-                    "{}, {} at the start (simulated caches included)",
+                    "{} at the end, {} at the start (simulated caches included)",
                     bytes(memory.after_bytes),
                     bytes(memory.before_bytes)
                 ),
