@@ -189,7 +189,6 @@ impl Running {
         let mut command = Command::new(env::current_exe()?);
         command.args(["--one", model]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.env_remove("KVRADIX_MUTANT");
         if let Some(mutant) = mutant {
             command.env("KVRADIX_MUTANT", mutant);
         }

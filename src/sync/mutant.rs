@@ -83,6 +83,16 @@ pub enum Mutant {
     /// A moved name's old place is asked whether it is the worker's, not by
     /// which name.
     SuspectUnnamed,
+    /// A worker's level stays where it was when a hole opens above it.
+    HoleUnseen,
+    /// View children that become a table leave one behind.
+    TableLeavesOne,
+    /// A table that widens leaves a child behind.
+    WideLeavesOne,
+    /// A table that becomes view children leaves one behind.
+    FewLeaveOne,
+    /// A worker's first store makes a lane without a look for one.
+    LaneUnchecked,
 }
 
 /// Whether to leave the step out: never.

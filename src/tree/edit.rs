@@ -8,7 +8,7 @@ use super::node::{Children, Half, Node};
 use super::scratch::Scratch;
 use super::view::{Kid, View, ViewBox};
 use crate::LocalHash;
-use crate::sync::{Guard, WriteGuard};
+use crate::sync::{Guard, Mutant, WriteGuard, mutant};
 
 /// Changes to one node that become visible together.
 pub(super) struct Edit<'n> {
@@ -131,7 +131,8 @@ impl<'n> Edit<'n> {
                     debug_assert!(mask.get(*at));
                     mask.clear(*at);
                 }
-                self.put_mask(slot, mask)
+                let leading = self.put_mask(slot, mask);
+                if mutant(Mutant::HoleUnseen) { cutoff } else { leading }
             }
         };
         levels::set_cutoff(&mut self.levels, slot, cutoff, new_cutoff);

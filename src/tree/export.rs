@@ -166,6 +166,7 @@ impl<'a> Export<'a> {
             seconds.extend(names.map(|name| (position, name)));
         }
         self.stops[at].names = blocks.iter().map(|block| block.sequence).collect();
+
         let second_stores = seconds.into_iter().map(|(position, sequence)| {
             let above = (position as usize).checked_sub(1).map(|above| blocks[above].sequence);
             let local = blocks[position as usize].local;

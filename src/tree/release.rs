@@ -316,7 +316,10 @@ impl Tree {
             drop(edit.publish(KidChange::Same, scratch));
             return empty;
         }
-        let children = edit.half.hub().map(|hub| hub.children()).unwrap_or_default();
+        let mut children = edit.half.hub().map(|hub| hub.children()).unwrap_or_default();
+        if mutant(Mutant::FewLeaveOne) {
+            children.pop();
+        }
         let kids: Vec<Kid> = children.iter().map(Kid::new).collect();
         let children =
             if children.is_empty() { Children::None } else { Children::Few(Box::new(children)) };

@@ -145,6 +145,9 @@ impl Shared {
     /// The worker's lane, made if there is none.
     fn join(&self, worker: WorkerId) -> Arc<Lane> {
         let make = || Arc::new(Lane::new(worker, self.tree.roster.join(worker), self.tree.fold));
+        if mutant(Mutant::LaneUnchecked) {
+            self.registry.remove_if(&worker, |_| true);
+        }
         let lane = self.registry.get_or_insert_with(worker, || Some(make()));
         lane.expect("one was there or was made")
     }

@@ -333,7 +333,7 @@ impl Tree {
         {
             let mut retired = Vec::new();
             let hub = Hub::new(1, self.fold, true);
-            for child in few.iter().cloned() {
+            for child in few.iter().skip(usize::from(mutant(Mutant::TableLeavesOne))).cloned() {
                 hub.lock(child.offset(), child.first()).insert(child, &mut retired);
             }
             edit.replace_children(Children::Hub(Arc::new(hub)));
@@ -424,7 +424,10 @@ impl Tree {
     fn widen(&self, lane: &mut Holdings, node: &Node, guard: &Guard) {
         let half = node.write(Rank::Parent);
         let narrow = half.hub().filter(|hub| hub.is_narrow());
-        let Some(children) = narrow.map(|hub| hub.children()) else { return };
+        let Some(mut children) = narrow.map(|hub| hub.children()) else { return };
+        if mutant(Mutant::WideLeavesOne) {
+            children.pop();
+        }
         let mut edit = Edit::new(node, half, &mut lane.scratch, guard);
         let wide = Hub::new(self.config.wide_shards, self.fold, true);
         // Arrays of the new table that nobody has seen.

@@ -276,6 +276,36 @@ pub const MUTANTS: &[Negative] = &[
         "moved_name_against_holder_that_leaves_its_old_place",
         "a store was lost",
     ),
+    kills(
+        "HoleUnseen",
+        "a hole shows in the worker's level",
+        "reader_against_hole_opened_and_closed",
+        "lookup entries",
+    ),
+    kills(
+        "TableLeavesOne",
+        "view children all go to the table",
+        "reader_against_view_children_that_become_a_table",
+        "a child was missed",
+    ),
+    kills(
+        "WideLeavesOne",
+        "a table's children all go to the wide one",
+        "reader_against_table_that_widens",
+        "lookup entries",
+    ),
+    kills(
+        "FewLeaveOne",
+        "a table's children all go back to the view",
+        "reader_against_table_that_becomes_view_children",
+        "a child was missed",
+    ),
+    kills(
+        "LaneUnchecked",
+        "a lane is looked for again under the registry's lock",
+        "two_first_stores_of_one_worker",
+        "hold blocks, but have no lane",
+    ),
     Negative {
         mutant: "Harmless",
         step: "none: a view is published by SeqCst",
