@@ -93,6 +93,12 @@ pub enum Mutant {
     FewLeaveOne,
     /// A worker's first store makes a lane without a look for one.
     LaneUnchecked,
+    /// A hub's slot is loaded without an acquire.
+    HubLoadRelaxed,
+    /// A batch's flag is read without an acquire.
+    ReadyRelaxed,
+    /// Remover and task tell each other by relaxed swaps.
+    ScheduledRelaxed,
 }
 
 /// Whether to leave the step out: never.

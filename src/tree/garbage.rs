@@ -130,7 +130,9 @@ impl Garbage {
             let mut list = self.list.lock(Rank::Retired);
             // Acquire: pairs with the release that raised the flag; every
             // reader's last look happened before.
-            let ready = |batch: &Batch| batch.ready.load(Ordering::Acquire);
+            let acquire =
+                if mutant(Mutant::ReadyRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+            let ready = |batch: &Batch| batch.ready.load(acquire);
             if !list.sealed.front().is_some_and(ready) || mutant(Mutant::NoReclaim) {
                 return;
             }

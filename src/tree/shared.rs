@@ -206,14 +206,16 @@ impl Shared {
     fn schedule(this: &Arc<Self>, lane: Arc<Lane>) {
         // AcqRel: pairs with the swap below. If it comes first, a new task is
         // sent; else the task that is on its way sees our names.
-        if lane.scheduled.swap(true, Ordering::AcqRel) {
+        let relaxed = mutant(Mutant::ScheduledRelaxed);
+        let acq_rel = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
+        if lane.scheduled.swap(true, acq_rel) {
             return;
         }
         let (shared, of_task) = (Arc::downgrade(this), lane.clone());
         let task = move || {
             let late = mutant(Mutant::ScheduledClearedLate);
             if !late {
-                of_task.scheduled.swap(false, Ordering::AcqRel);
+                of_task.scheduled.swap(false, acq_rel);
             }
             if let Some(shared) = shared.upgrade() {
                 Self::drain_caught(&shared, &of_task);

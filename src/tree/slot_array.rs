@@ -161,7 +161,9 @@ impl<'a> Slots<'a> {
         for slot in self.probe(tag) {
             // Acquire: pairs with the release in `put`; tag and child are
             // there.
-            let child = slot.child.load(Ordering::Acquire);
+            let acquire =
+                if mutant(Mutant::HubLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+            let child = slot.child.load(acquire);
             if child.is_null() {
                 return None;
             }

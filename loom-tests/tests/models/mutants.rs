@@ -306,6 +306,24 @@ pub const MUTANTS: &[Negative] = &[
         "two_first_stores_of_one_worker",
         "hold blocks, but have no lane",
     ),
+    kills(
+        "HubLoadRelaxed",
+        "a hub's slot is loaded by an acquire",
+        "reader_against_new_child_in_a_table",
+        "Causality violation",
+    ),
+    kills(
+        "ReadyRelaxed",
+        "a batch's flag is read by an acquire",
+        "retire_limit_against_pinned_reader",
+        "Causality violation",
+    ),
+    kills(
+        "ScheduledRelaxed",
+        "remover and task tell each other what came before",
+        "removals_against_their_own_task",
+        "a wake-up was lost",
+    ),
     Negative {
         mutant: "Harmless",
         step: "none: a view is published by SeqCst",
