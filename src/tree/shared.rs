@@ -183,7 +183,8 @@ impl Shared {
             this.drain(&lane);
             return;
         }
-        // AcqRel: pairs with the same swap in `tick` and in `remove_worker`.
+        // AcqRel: pairs with the swaps in `drain_listed`, `flush` and
+        // `remove_worker`.
         // Whichever comes second sees what the other did before: they our
         // names, or we that the lane is off the list, or closed.
         let listed = lane.listed.swap(true, Ordering::AcqRel);
