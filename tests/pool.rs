@@ -15,10 +15,13 @@ const NEVER: Duration = Duration::from_secs(3600);
 /// What is in time on a busy machine, and is not in time when it hangs.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Threads are counted in the process: one test at a time.
+/// Threads are counted in the process: one test at a time, and none before the
+/// threads of the last one have ended, which an index's end does not wait for.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|panicked| panicked.into_inner())
+    let alone = ALONE.lock().unwrap_or_else(|panicked| panicked.into_inner());
+    soon("the end of the threads of the test before", || threads() == 0);
+    alone
 }
 
 /// The threads of this process that an index or a pool has started.
@@ -200,7 +203,6 @@ fn a_full_batch_is_drained_before_the_delay() {
 #[test]
 fn without_threads_a_removal_applies_before_it_returns() {
     let _alone = alone();
-    let before = threads();
     let index = Index::builder().drain_threads(0).removal_delay(NEVER).build();
     index.store(A, None, &chain(64)).unwrap();
     for name in (1..64).rev() {
@@ -208,7 +210,7 @@ fn without_threads_a_removal_applies_before_it_returns() {
         assert_eq!(u64::from(seen(&index, A, 64)), name);
         assert_eq!((index.stats().pending_removals, index.stats().tree_blocks), (0, name));
     }
-    assert_eq!(threads(), before);
+    assert_eq!(threads(), 0);
 }
 
 #[test]
@@ -264,7 +266,6 @@ fn calls_from_a_users_pool_never_wait_on_ours() {
 #[test]
 fn threads_start_when_first_needed_and_end_with_the_index() {
     let _alone = alone();
-    soon("threads of earlier tests", || threads() == 0);
     let index = Index::builder().drain_threads(2).drain_threshold(4).build();
     index.store(A, None, &chain(64)).unwrap();
     seen(&index, A, 64);
@@ -331,7 +332,6 @@ fn the_last_of_several_owners_ends_the_threads() {
 #[test]
 fn several_indexes_share_a_pool() {
     let _alone = alone();
-    soon("threads of earlier tests", || threads() == 0);
     let pool = Pool::new(2);
     assert_eq!(threads(), 0, "threads start when first needed");
     let mut indexes: Vec<_> = (0..6).map(|_| Index::builder().pool(&pool).build()).collect();
