@@ -35,8 +35,7 @@ pub struct Match {
 /// ```
 #[derive(Clone, Default, Debug)]
 pub struct Matches {
-    /// What was found, from the shallowest up: the order of the walk.
-    found: Vec<Match>,
+    found: Found,
     /// The walk's working memory.
     pub(crate) walk: Walk,
 }
@@ -50,56 +49,71 @@ impl Matches {
     /// The workers that hold something of the query, the deepest first;
     /// workers of equal depth come in no particular order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Match> + '_ {
-        self.found.iter().rev().copied()
+        self.found.0.iter().rev().copied()
     }
 
     /// How many workers hold something.
     pub fn len(&self) -> usize {
-        self.found.len()
+        self.found.0.len()
     }
 
     /// Whether nobody holds the query's first block.
     pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
+        self.found.0.is_empty()
     }
 
     /// The worker that holds most; of several the one with the lowest id.
     pub fn best(&self) -> Option<Match> {
-        let depth = self.found.last()?.depth;
-        let deepest = self.found.iter().rev().take_while(|found| found.depth == depth);
+        let depth = self.found.0.last()?.depth;
+        let deepest = self.found.0.iter().rev().take_while(|found| found.depth == depth);
         deepest.min_by_key(|found| found.worker).copied()
     }
 
     /// How many leading blocks `worker` holds; 0 when it holds none. Scans
     /// the answer.
     pub fn depth_of(&self, worker: WorkerId) -> u32 {
-        let found = self.found.iter().find(|found| found.worker == worker);
+        let found = self.found.0.iter().find(|found| found.worker == worker);
         found.map_or(0, |found| found.depth)
     }
 
     /// Forgets the answer, keeps the buffers.
     pub fn clear(&mut self) {
-        self.found.clear();
+        self.found.0.clear();
+    }
+
+    /// The answer, emptied, and the walk's working memory.
+    #[inline]
+    pub(crate) fn begin(&mut self) -> (&mut Found, &mut Walk) {
+        self.found.0.clear();
+        (&mut self.found, &mut self.walk)
+    }
+}
+
+/// What a walk has found, from the shallowest up.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Found(Vec<Match>);
+
+impl Found {
+    /// Adds a worker.
+    #[inline]
+    pub(crate) fn push(&mut self, worker: WorkerId, depth: u32) {
+        debug_assert!(self.0.last().is_none_or(|last| last.depth <= depth));
+        self.0.push(Match { worker, depth });
     }
 
     /// Adds the workers whose bits are set, one for each of the 64; all hold
     /// `depth` blocks.
     #[inline]
     pub(crate) fn extend(&mut self, workers: &[WorkerId; 64], mut bits: u64, depth: u32) {
-        debug_assert!(self.found.last().is_none_or(|last| last.depth <= depth));
-        self.found.reserve(bits.count_ones() as usize);
-        while bits != 0 {
-            let worker = workers[bits.trailing_zeros() as usize & 63];
+        debug_assert!(self.0.last().is_none_or(|last| last.depth <= depth));
+        let before = self.0.len();
+        // Made first and filled then: a push would look at the room for each.
+        let unset = Match { worker: WorkerId::default(), depth };
+        self.0.resize(before + bits.count_ones() as usize, unset);
+        for found in &mut self.0[before..] {
+            found.worker = workers[bits.trailing_zeros() as usize & 63];
             bits &= bits - 1;
-            self.found.push(Match { worker, depth });
         }
-    }
-
-    /// Adds a worker; the walk adds them from the shallowest up.
-    #[inline]
-    pub(crate) fn push(&mut self, worker: WorkerId, depth: u32) {
-        debug_assert!(self.found.last().is_none_or(|last| last.depth <= depth));
-        self.found.push(Match { worker, depth });
     }
 }
 
@@ -108,6 +122,6 @@ impl<'a> IntoIterator for &'a Matches {
     type IntoIter = std::iter::Copied<std::iter::Rev<std::slice::Iter<'a, Match>>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.found.iter().rev().copied()
+        self.found.0.iter().rev().copied()
     }
 }

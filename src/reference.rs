@@ -287,7 +287,7 @@ impl ReferenceIndex {
 
     /// [`matches`](Self::matches) into a used answer.
     pub fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
-        matches.clear();
+        let (found, _) = matches.begin();
         let mut place = ROOT;
         let mut depth = 0;
         let mut holders: Vec<_> = self.workers.iter().collect();
@@ -296,7 +296,7 @@ impl ReferenceIndex {
             holders.retain(|(worker, state)| {
                 let holds = state.holds(below);
                 if !holds && depth > 0 {
-                    matches.push(**worker, depth);
+                    found.push(**worker, depth);
                 }
                 holds
             });
@@ -307,7 +307,7 @@ impl ReferenceIndex {
             depth += 1;
         }
         if depth > 0 {
-            holders.into_iter().for_each(|(worker, _)| matches.push(*worker, depth));
+            holders.into_iter().for_each(|(worker, _)| found.push(*worker, depth));
         }
     }
 

@@ -21,7 +21,7 @@ use super::rank::{self, Held, Rank};
 
 pub(crate) use crossbeam::queue::SegQueue;
 pub(crate) use std::collections::{HashMap, HashSet};
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 pub(crate) use std::sync::{Arc, Weak};
 
 /// A statistics counter; never part of a protocol, so the models leave it

@@ -63,7 +63,7 @@ const SMALLEST: usize = 4;
 pub(super) struct Locked<'h> {
     hub: &'h Hub,
     shard: &'h Shard,
-    tag: usize,
+    hash: u64,
     state: MutexGuard<'h, ShardState>,
 }
 
@@ -85,14 +85,17 @@ impl Hub {
     }
 
     #[inline]
-    fn tag(&self, offset: u32, local: LocalHash) -> usize {
+    fn hash(&self, offset: u32, local: LocalHash) -> u64 {
         let fold = self.fold;
-        fold.mix(fold.mix(local.0) ^ u64::from(offset)) as usize
+        fold.mix(fold.mix(local.0) ^ u64::from(offset))
     }
 
     #[inline]
-    fn shard(&self, tag: usize) -> &Shard {
-        if self.more.is_empty() { &self.first } else { &self.more[tag & (self.more.len() - 1)] }
+    fn shard(&self, hash: u64) -> &Shard {
+        match self.more.len() {
+            0 => &self.first,
+            shards => &self.more[hash as usize & (shards - 1)],
+        }
     }
 
     fn shards(&self) -> impl Iterator<Item = &Shard> {
@@ -114,18 +117,18 @@ impl Hub {
         guard: &'g Guard,
     ) -> Option<&'g Node> {
         self.witness.read();
-        let tag = self.tag(offset, local);
+        let hash = self.hash(offset, local);
         // SAFETY: arrays are retired through the epoch when replaced, and the
         // guard was pinned before this load.
-        unsafe { self.shard(tag).slots() }?.find(tag, offset, local, guard)
+        unsafe { self.shard(hash).slots() }?.find(hash, offset, local, guard)
     }
 
     /// Locks the shard of a key for a change of it. The caller holds the
     /// parent's lock, shared at least.
     pub(super) fn lock(&self, offset: u32, local: LocalHash) -> Locked<'_> {
-        let tag = self.tag(offset, local);
-        let shard = self.shard(tag);
-        Locked { hub: self, shard, tag, state: shard.state.lock(Rank::HubShard) }
+        let hash = self.hash(offset, local);
+        let shard = self.shard(hash);
+        Locked { hub: self, shard, hash, state: shard.state.lock(Rank::HubShard) }
     }
 
     /// How many children there are. Steady only under the parent's exclusive
@@ -181,7 +184,7 @@ impl Hub {
             // SAFETY: only the holder of the shard's lock replaces the array
             // or takes a child out of it.
             unsafe {
-                for (_, child) in shard.slots().into_iter().flat_map(Slots::children) {
+                for child in shard.slots().into_iter().flat_map(Slots::children) {
                     all.push(arc_from_borrowed(child.as_ptr()));
                 }
             }
@@ -222,7 +225,7 @@ impl Drop for Hub {
             // SAFETY: the shard owns its array, and each child in it.
             unsafe {
                 let slots = SlotBox::from_raw(header);
-                for (_, child) in slots.get().children() {
+                for child in slots.get().children() {
                     drop(Arc::from_raw(child.as_ptr()));
                 }
             }
@@ -245,7 +248,7 @@ impl Locked<'_> {
         local: LocalHash,
         guard: &'g Guard,
     ) -> Option<&'g Node> {
-        self.slots()?.find(self.tag, offset, local, guard)
+        self.slots()?.find(self.hash, offset, local, guard)
     }
 
     /// Adds a child; there is none of its key. An array that was replaced for
@@ -258,7 +261,7 @@ impl Locked<'_> {
         self.hub.count(child.offset(), true);
         // The slot owns this count until `remove`, or the table's drop.
         let child = NonNull::new(Arc::into_raw(child).cast_mut()).expect("points at a node");
-        self.slots().expect("made above").put(self.tag, child);
+        self.slots().expect("made above").put(self.hash, child);
         self.state.live += 1;
         self.state.used += 1;
     }
@@ -273,7 +276,7 @@ impl Locked<'_> {
     ) -> Option<(Arc<Node>, bool)> {
         let slots = self.slots()?;
         let capacity = slots.capacity();
-        let owned = slots.take(self.tag, child)?;
+        let owned = slots.take(self.hash, child)?;
         // SAFETY: the slot owned one count of this child, and no longer does.
         let owned = unsafe { Arc::from_raw(owned.as_ptr()) };
         let left = self.hub.count(child.offset(), false);
@@ -291,8 +294,10 @@ impl Locked<'_> {
             ptr::null_mut()
         } else {
             let next = SlotBox::new((live * 2).next_power_of_two().max(SMALLEST));
-            for (tag, child) in self.slots().into_iter().flat_map(Slots::children) {
-                next.get().put(tag, child);
+            for child in self.slots().into_iter().flat_map(Slots::children) {
+                // SAFETY: the old array owns it.
+                let key = unsafe { child.as_ref() };
+                next.get().put(self.hub.hash(key.offset(), key.first()), child);
             }
             next.into_raw()
         };

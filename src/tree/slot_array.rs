@@ -1,7 +1,10 @@
-//! The array of a hub's shard: a header and slots in one allocation.
+//! The array of a hub's shard: slots of one word each.
 //!
 //! A slot goes from empty to a child to removed and never back, so a reader
 //! that follows a slot sees one child at most; it checks the child's own key.
+//! The word has a few bits of the key's hash beside the child's address, and
+//! the array's size is in the pointer to it: a key that is not there costs
+//! one look at one line.
 
 #![allow(unsafe_code)]
 
@@ -10,30 +13,39 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use super::node::Node;
+use super::place::{SPARE_BITS, pack, unpack_bits, unpack_node};
 use crate::LocalHash;
-use crate::sync::{AtomicPtr, AtomicUsize, Guard, Mutant, Ordering, Witness, mutant};
+use crate::sync::{AtomicU64, Guard, Mutant, Ordering, Witness, mutant, prefetch};
 
-/// One child's slot.
-pub(super) struct Slot {
-    /// The hash of the child's key; a filter, written before the child.
-    tag: AtomicUsize,
-    /// Null, a child, or `removed()`.
-    child: AtomicPtr<Node>,
-}
+/// One child's slot: `EMPTY`, `REMOVED`, or a child's address and the tag of
+/// its key.
+struct Slot(AtomicU64);
 
-/// What stands before the slots.
+const EMPTY: u64 = 0;
+/// No node's address.
+const REMOVED: u64 = 1;
+
+/// What stands before the slots: nothing but in the models. The alignment
+/// frees the low bits of the array's address.
+#[repr(align(64))]
 pub(super) struct Header {
-    /// One less than the number of slots, a power of two.
-    mask: usize,
     witness: Witness,
 }
+
+/// The address of an array, the logarithm of its size in the low bits.
+const SIZE_BITS: usize = align_of::<Header>() - 1;
 
 /// An array, owned.
 pub(super) struct SlotBox(NonNull<Header>);
 
 /// An array that somebody keeps alive for `'a`.
 #[derive(Clone, Copy)]
-pub(super) struct Slots<'a>(NonNull<Header>, PhantomData<&'a Header>);
+pub(super) struct Slots<'a> {
+    header: NonNull<Header>,
+    /// One less than the number of slots, a power of two.
+    mask: usize,
+    of: PhantomData<&'a Header>,
+}
 
 // SAFETY: slots are atomics; the nodes they name are reached under a pin or
 // the shard's lock.
@@ -44,14 +56,15 @@ unsafe impl Sync for SlotBox {}
 const SLOTS_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Slot>());
 
 fn layout(capacity: usize) -> Layout {
-    let align = align_of::<Header>().max(align_of::<Slot>());
     let size = SLOTS_AT + capacity * size_of::<Slot>();
-    Layout::from_size_align(size, align).expect("an array fits the address space")
+    Layout::from_size_align(size, align_of::<Header>()).expect("an array fits the address space")
 }
 
-/// What a slot holds whose child was removed: no address of a node.
-fn removed() -> *mut Node {
-    ptr::without_provenance_mut(align_of::<Node>())
+/// The bits of a key's hash that its slot keeps. The lowest ones chose the
+/// shard, those above them the slot.
+#[inline]
+fn tag(hash: u64) -> u32 {
+    (hash >> (u64::BITS - SPARE_BITS)) as u32
 }
 
 impl SlotBox {
@@ -66,19 +79,17 @@ impl SlotBox {
             let Some(header) = NonNull::new(bytes.cast::<Header>()) else {
                 handle_alloc_error(layout)
             };
-            header.write(Header { mask: capacity - 1, witness: Witness::new() });
+            header.write(Header { witness: Witness::new() });
             for at in 0..capacity {
-                let tag = AtomicUsize::new(0);
-                let child = AtomicPtr::new(ptr::null_mut());
-                bytes.add(SLOTS_AT).cast::<Slot>().add(at).write(Slot { tag, child });
+                bytes.add(SLOTS_AT).cast::<Slot>().add(at).write(Slot(AtomicU64::new(EMPTY)));
             }
-            Self(header)
+            Self(header.map_addr(|address| address | capacity.trailing_zeros() as usize))
         }
     }
 
     /// The array.
     pub(super) fn get(&self) -> Slots<'_> {
-        Slots(self.0, PhantomData)
+        Slots::of(self.0)
     }
 
     /// Gives the array to whoever keeps the pointer.
@@ -97,40 +108,52 @@ impl Drop for SlotBox {
     /// The children are not the array's: its shard, or the array that has
     /// replaced it, owns them.
     fn drop(&mut self) {
-        let slots = self.get().slots().len();
+        let Slots { header, mask, .. } = self.get();
         // SAFETY: the allocation of `new`; whoever drops an array that was
         // shown has waited for the readers.
         unsafe {
-            for at in 0..slots {
-                ptr::drop_in_place(self.0.as_ptr().byte_add(SLOTS_AT).cast::<Slot>().add(at));
+            for at in 0..=mask {
+                ptr::drop_in_place(header.as_ptr().byte_add(SLOTS_AT).cast::<Slot>().add(at));
             }
-            ptr::drop_in_place(self.0.as_ptr());
-            dealloc(self.0.as_ptr().cast(), layout(slots));
+            ptr::drop_in_place(header.as_ptr());
+            dealloc(header.as_ptr().cast(), layout(mask + 1));
         }
     }
 }
 
 impl<'a> Slots<'a> {
+    /// What `into_raw` gave, taken apart.
+    #[inline]
+    fn of(tagged: NonNull<Header>) -> Self {
+        let size = tagged.addr().get() & SIZE_BITS;
+        // SAFETY: the address of an array is not 0.
+        let header = unsafe {
+            NonNull::new_unchecked(tagged.as_ptr().map_addr(|address| address & !SIZE_BITS))
+        };
+        Self { header, mask: (1 << size) - 1, of: PhantomData }
+    }
+
     /// # Safety
-    /// The array behind `header`, if it is not null, lives for `'a`.
+    /// The array behind `header`, which is null or came from `into_raw`,
+    /// lives for `'a`.
     #[inline]
     pub(super) unsafe fn from_ptr(header: *mut Header) -> Option<Self> {
-        Some(Self(NonNull::new(header)?, PhantomData))
+        Some(Self::of(NonNull::new(header)?))
     }
 
     #[inline]
     fn slots(self) -> &'a [Slot] {
         // SAFETY: `new` put so many slots there, and they live for `'a`.
         unsafe {
-            self.0.as_ref().witness.read();
-            let first = self.0.byte_add(SLOTS_AT).cast::<Slot>();
-            std::slice::from_raw_parts(first.as_ptr(), self.0.as_ref().mask + 1)
+            self.header.as_ref().witness.read();
+            let first = self.header.byte_add(SLOTS_AT).cast::<Slot>();
+            std::slice::from_raw_parts(first.as_ptr(), self.mask + 1)
         }
     }
 
     /// How many slots there are.
     pub(super) fn capacity(self) -> usize {
-        self.slots().len()
+        self.mask + 1
     }
 
     /// Bytes of the allocation.
@@ -138,42 +161,36 @@ impl<'a> Slots<'a> {
         layout(self.capacity()).size()
     }
 
-    /// The slots in the order in which `tag` probes them; its low bits chose
-    /// the shard.
+    /// The slots in the order in which `hash` probes them.
     #[inline]
-    fn probe(self, tag: usize) -> impl Iterator<Item = &'a Slot> {
+    fn probe(self, hash: u64) -> impl Iterator<Item = &'a Slot> {
         let slots = self.slots();
-        let mask = slots.len() - 1;
-        (0..slots.len()).map(move |step| &slots[((tag >> 16) + step) & mask])
+        (0..slots.len()).map(move |step| &slots[((hash >> 16) as usize + step) & self.mask])
     }
 
     /// The child of this key.
     #[inline]
     pub(super) fn find(
         self,
-        tag: usize,
+        hash: u64,
         offset: u32,
         local: LocalHash,
         _: &Guard,
     ) -> Option<&Node> {
-        // SAFETY: the header lives as long as the slots.
-        unsafe { self.0.as_ref() }.witness.read();
-        for slot in self.probe(tag) {
-            // Acquire: pairs with the release in `put`; tag and child are
-            // there.
+        for slot in self.probe(hash) {
+            // Acquire: pairs with the release in `put`; the child is there.
             let acquire =
                 if mutant(Mutant::HubLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
-            let child = slot.child.load(acquire);
-            if child.is_null() {
+            let word = slot.0.load(acquire);
+            if word == EMPTY {
                 return None;
             }
-            // Relaxed: written before the child, once.
-            if child == removed() || slot.tag.load(Ordering::Relaxed) != tag {
+            if word == REMOVED || unpack_bits(word) != tag(hash) {
                 continue;
             }
-            // SAFETY: neither null nor `removed()`: a child, which is retired
+            // SAFETY: neither empty nor removed: a child, which is retired
             // through the epoch once it was removed from the slot.
-            let child = unsafe { &*child };
+            let child = unsafe { &*unpack_node(word) };
             if child.first() == local && child.offset() == offset {
                 return Some(child);
             }
@@ -183,46 +200,51 @@ impl<'a> Slots<'a> {
 
     /// Puts a child into the first empty slot; there is one. Under the
     /// shard's lock.
-    pub(super) fn put(self, tag: usize, child: NonNull<Node>) {
+    pub(super) fn put(self, hash: u64, child: NonNull<Node>) {
         // Relaxed: only the holder of the lock fills slots.
-        let empty = |slot: &&Slot| slot.child.load(Ordering::Relaxed).is_null();
-        let slot = self.probe(tag).find(empty).expect("an array always has an empty slot");
-        slot.tag.store(tag, Ordering::Relaxed);
+        let empty = |slot: &&Slot| slot.0.load(Ordering::Relaxed) == EMPTY;
+        let slot = self.probe(hash).find(empty).expect("an array always has an empty slot");
         // Release: pairs with the acquire of whoever follows the slot.
         let release =
             if mutant(Mutant::HubPutRelaxed) { Ordering::Relaxed } else { Ordering::Release };
-        slot.child.store(child.as_ptr(), release);
+        // SAFETY: a child that its slot will own.
+        slot.0.store(pack(unsafe { child.as_ref() }, tag(hash)), release);
     }
 
     /// Takes out `child` if a slot of its key holds this very node; the
     /// pointer that the slot owned. Under the shard's lock.
-    pub(super) fn take(self, tag: usize, child: &Node) -> Option<NonNull<Node>> {
+    pub(super) fn take(self, hash: u64, child: &Node) -> Option<NonNull<Node>> {
         let same = |slot: &&Slot| {
-            let held = slot.child.load(Ordering::Acquire);
-            if mutant(Mutant::DetachByKey) && !held.is_null() && held != removed() {
+            let word = slot.0.load(Ordering::Acquire);
+            if mutant(Mutant::DetachByKey) && word != EMPTY && word != REMOVED {
                 // SAFETY: a child that its slot owns.
-                let held = unsafe { &*held };
+                let held = unsafe { &*unpack_node(word) };
                 return (held.offset(), held.first()) == (child.offset(), child.first());
             }
-            ptr::eq(held, child)
+            word == pack(child, tag(hash))
         };
-        let slot = self.probe(tag).find(same)?;
-        let owned = slot.child.load(Ordering::Relaxed);
+        let slot = self.probe(hash).find(same)?;
+        let owned = unpack_node(slot.0.load(Ordering::Relaxed));
         // Release: a reader that sees the slot removed and looks elsewhere
         // sees what came first: a moved name's new place.
         let release =
             if mutant(Mutant::HubTakeRelaxed) { Ordering::Relaxed } else { Ordering::Release };
-        slot.child.store(removed(), release);
+        slot.0.store(REMOVED, release);
         NonNull::new(owned)
     }
 
-    /// Every child and its tag. Steady only under the shard's lock.
-    pub(super) fn children(self) -> impl Iterator<Item = (usize, NonNull<Node>)> {
-        self.slots().iter().filter_map(|slot| {
-            // Acquire: pairs with the release in `put`.
-            let child = slot.child.load(Ordering::Acquire);
-            let child = NonNull::new(child).filter(|child| child.as_ptr() != removed())?;
-            Some((slot.tag.load(Ordering::Relaxed), child))
+    /// Every child. Steady only under the shard's lock.
+    pub(super) fn children(self) -> impl Iterator<Item = NonNull<Node>> {
+        // So many ahead, the nodes are fetched: who walks all looks at each.
+        const AHEAD: usize = 8;
+        let slots = self.slots();
+        // Acquire: pairs with the release in `put`.
+        let child = |slot: &Slot| NonNull::new(unpack_node(slot.0.load(Ordering::Acquire)));
+        slots.iter().enumerate().filter_map(move |(at, slot)| {
+            if let Some(ahead) = slots.get(at + AHEAD).and_then(child) {
+                prefetch(ahead.as_ptr());
+            }
+            child(slot)
         })
     }
 }

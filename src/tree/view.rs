@@ -17,7 +17,7 @@ use super::hub::Hub;
 use super::levels::Level;
 use super::node::Node;
 use crate::sync::{
-    Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant, prefetch,
+    Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant,
 };
 use crate::{Block, LocalHash};
 
@@ -196,15 +196,6 @@ impl<'a> View<'a> {
         // SAFETY: a hub is retired after the last view that names it, so it
         // lives as long as the pin under which this view was loaded.
         self.header().hub.map(|hub| unsafe { hub.as_ref() })
-    }
-
-    /// Has the processor fetch the children's table, while the run is still
-    /// compared.
-    #[inline(always)]
-    pub(super) fn prefetch_hub(self) {
-        if let Some(hub) = self.header().hub {
-            prefetch(hub.as_ptr());
-        }
     }
 
     /// How many of the run's blocks from `from` on equal `query`'s.

@@ -6,16 +6,19 @@
 //! may continue the query.
 
 use super::Tree;
+use super::node::Node;
 use super::slots::SlotTable;
 use super::view::View;
 use crate::LocalHash;
-use crate::matches::Matches;
-use crate::sync::{Mutant, mutant, pin};
+use crate::matches::{Found, Matches};
+use crate::sync::{Guard, Mutant, mutant, pin};
 
 /// A query's working memory, kept in its `Matches`: all words are zero
 /// between queries.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Walk {
+    /// Whether a query is under way, or ended in a panic.
+    busy: bool,
     words: Vec<Words>,
     /// Chunks in which a worker was ever in step.
     chunks: Vec<u32>,
@@ -35,7 +38,7 @@ struct Words {
 impl Tree {
     /// Answers a query; see [`Index::matches_into`](crate::Index::matches_into).
     pub(crate) fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
-        matches.clear();
+        let (found, walk) = matches.begin();
         let Some(&first) = query.first() else { return };
         let early = mutant(Mutant::TableBeforePin).then(|| self.roster.load());
         let guard = pin();
@@ -45,30 +48,60 @@ impl Tree {
         // names is not given to another worker before the pin has ended.
         let table = early.unwrap_or_else(|| self.roster.load());
 
-        let mut walk = std::mem::take(&mut matches.walk);
         walk.begin(table.chunks());
         let mut view = child.view(&guard);
-        view.prefetch_hub();
-        let mut common = view.common_prefix(0, query);
-        walk.enter_first(view, common, &table, matches);
-        let mut depth = common;
-        while common > 0 && !walk.chunks.is_empty() {
-            let Some(&local) = query.get(depth as usize) else { break };
-            let Some(child) = view.child(common, local, &guard) else { break };
-            child.prefetch();
+        let mut step = Step::new(view, query, &guard);
+        walk.enter_first(view, step.common, &table, found);
+        let mut depth = step.common;
+        while step.common > 0 && !walk.chunks.is_empty() {
+            let Some(child) = step.child else { break };
             view = child.view(&guard);
-            view.prefetch_hub();
-            common = view.common_prefix(0, &query[depth as usize..]);
-            walk.enter(view, depth, common, &table, matches);
-            depth += common;
+            step = Step::new(view, &query[depth as usize..], &guard);
+            walk.enter(view, depth, step.common, &table, found);
+            depth += step.common;
         }
-        walk.end(depth, &table, matches);
-        matches.walk = walk;
+        walk.end(depth, &table, found);
+    }
+}
+
+/// One node's share of a query.
+struct Step<'g> {
+    /// How many blocks the node's run and the query have in common.
+    common: u32,
+    /// The child that may go on from there.
+    child: Option<&'g Node>,
+}
+
+impl<'g> Step<'g> {
+    /// `query` is what is left of it.
+    #[inline]
+    fn new(view: View<'g>, query: &[LocalHash], guard: &'g Guard) -> Self {
+        // Most queries that come to a node have its whole run, so the child
+        // at the end is looked for before the run is compared: the processor
+        // waits for both at once.
+        let end = view.len();
+        let at_end = query.get(end as usize).and_then(|local| view.child(end, *local, guard));
+        if let Some(child) = at_end {
+            child.prefetch();
+        }
+        let common = view.common_prefix(0, query);
+        if common == end {
+            return Self { common, child: at_end };
+        }
+        let child = query.get(common as usize).and_then(|local| view.child(common, *local, guard));
+        if let Some(child) = child {
+            child.prefetch();
+        }
+        Self { common, child }
     }
 }
 
 impl Walk {
     fn begin(&mut self, chunks: usize) {
+        if std::mem::replace(&mut self.busy, true) {
+            self.chunks.clear();
+            self.words.clear();
+        }
         debug_assert!(self.chunks.is_empty());
         if self.words.len() != chunks {
             self.words.resize(chunks, Words::default());
@@ -81,13 +114,13 @@ impl Walk {
         view: View<'_>,
         common: u32,
         table: &SlotTable,
-        matches: &mut Matches,
+        found: &mut Found,
     ) {
         for level in view.levels() {
             // A worker that joined after the table was taken.
             let Some(words) = self.words.get_mut(level.chunk as usize) else { continue };
             if level.cutoff < common {
-                emit(table, level.chunk, level.bits, level.cutoff, matches);
+                emit(table, level.chunk, level.bits, level.cutoff, found);
             } else {
                 if words.active == 0 {
                     self.chunks.push(level.chunk);
@@ -104,7 +137,7 @@ impl Walk {
         base: u32,
         common: u32,
         table: &SlotTable,
-        matches: &mut Matches,
+        found: &mut Found,
     ) {
         for level in view.levels() {
             if let Some(words) = self.words.get_mut(level.chunk as usize) {
@@ -113,14 +146,14 @@ impl Walk {
         }
         for &chunk in &self.chunks {
             let words = &mut self.words[chunk as usize];
-            emit(table, chunk, words.active & !words.seen, base, matches);
+            emit(table, chunk, words.active & !words.seen, base, found);
             words.active &= words.seen;
         }
         for level in view.levels() {
             let Some(words) = self.words.get_mut(level.chunk as usize) else { continue };
             let bits = words.active & level.bits;
             if level.cutoff < common {
-                emit(table, level.chunk, bits, base + level.cutoff, matches);
+                emit(table, level.chunk, bits, base + level.cutoff, found);
             } else {
                 words.next |= bits;
             }
@@ -134,18 +167,19 @@ impl Walk {
     }
 
     /// Whoever is still in step holds `depth` blocks.
-    fn end(&mut self, depth: u32, table: &SlotTable, matches: &mut Matches) {
+    fn end(&mut self, depth: u32, table: &SlotTable, found: &mut Found) {
         for chunk in self.chunks.drain(..) {
             let bits = std::mem::take(&mut self.words[chunk as usize].active);
-            emit(table, chunk, bits, depth, matches);
+            emit(table, chunk, bits, depth, found);
         }
+        self.busy = false;
     }
 }
 
 /// Adds the workers of one chunk that the table names.
 #[inline]
-fn emit(table: &SlotTable, chunk: u32, bits: u64, depth: u32, matches: &mut Matches) {
+fn emit(table: &SlotTable, chunk: u32, bits: u64, depth: u32, found: &mut Found) {
     if let Some(chunk) = table.chunk(chunk) {
-        matches.extend(&chunk.workers, bits & chunk.taken, depth);
+        found.extend(&chunk.workers, bits & chunk.taken, depth);
     }
 }
