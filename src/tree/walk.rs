@@ -10,7 +10,7 @@ use super::slots::SlotTable;
 use super::view::View;
 use crate::LocalHash;
 use crate::matches::Matches;
-use crate::sync::{Mutant, mutant, pin};
+use crate::sync::{Fault, Mutant, fault, mutant, pin};
 
 /// A query's working memory, kept in its `Matches`: all words are zero
 /// between queries.
@@ -55,6 +55,7 @@ impl Tree {
         while common > 0 && !walk.chunks.is_empty() {
             let Some(&local) = query.get(depth as usize) else { break };
             let Some(child) = view.child(common, local, &guard) else { break };
+            fault(Fault::Walking);
             child.prefetch();
             view = child.view(&guard);
             view.prefetch_hub();
