@@ -142,8 +142,9 @@ mod on_demand {
     pub struct Injected(pub Fault);
 
     thread_local! {
-        /// Points that this thread may pass before it panics.
-        static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+        /// Points that this thread may pass before it panics; `None` where it
+        /// is not to.
+        static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
     /// How often each point was passed, by all threads.
@@ -156,12 +157,13 @@ mod on_demand {
     /// Has this thread panic at the point that it reaches after it has passed
     /// `points` of them.
     pub fn arm(points: u64) {
-        LEFT.set(points);
+        LEFT.set(Some(points));
     }
 
-    /// No panic any more on this thread; whether it is still to come.
-    pub fn disarm() -> bool {
-        LEFT.replace(u64::MAX) < u64::MAX / 2
+    /// No panic any more on this thread; how many points it had left to pass,
+    /// if one was to come.
+    pub fn disarm() -> Option<u64> {
+        LEFT.take()
     }
 
     /// Has the index's own threads panic at `point`, so many times in all.
@@ -180,6 +182,12 @@ mod on_demand {
         PASSED[point as usize].load(Ordering::Relaxed)
     }
 
+    /// Whether this thread holds no lock of the index; known where debug
+    /// assertions are on.
+    pub fn holds_none() -> bool {
+        crate::sync::rank::holds_none()
+    }
+
     /// Whether the index has started this thread.
     fn of_pool() -> bool {
         std::thread::current().name().is_some_and(|name| name.starts_with("kvradix-"))
@@ -192,12 +200,12 @@ mod on_demand {
             return;
         }
         PASSED[point as usize].fetch_add(1, Ordering::Relaxed);
-        let left = LEFT.get();
-        if left == 0 {
-            LEFT.set(u64::MAX);
-            std::panic::resume_unwind(Box::new(Injected(point)));
+        if let Some(left) = LEFT.get() {
+            LEFT.set(left.checked_sub(1));
+            if left == 0 {
+                std::panic::resume_unwind(Box::new(Injected(point)));
+            }
         }
-        LEFT.set(left - 1);
         if OF_POOL.load(Ordering::Relaxed) == point as usize && of_pool() {
             let order = Ordering::SeqCst;
             if TIMES.try_update(order, order, |left| left.checked_sub(1)).is_ok() {
