@@ -24,6 +24,16 @@ pub enum StoreError {
         /// The name that occurs twice.
         hash: SequenceHash,
     },
+    /// An earlier event of the worker panicked half done, which is a fault of
+    /// this crate. Until [`Index::clear`](crate::Index::clear) or
+    /// [`Index::remove_worker`](crate::Index::remove_worker) heals it, the
+    /// worker counts as holding nothing: it is in no answer, and its removals
+    /// are counted as unknown. All other workers go on as if nothing had
+    /// happened.
+    Poisoned {
+        /// The worker that stored.
+        worker: WorkerId,
+    },
 }
 
 impl fmt::Display for StoreError {
@@ -38,6 +48,11 @@ impl fmt::Display for StoreError {
                 f,
                 "worker {worker} stored a batch that names block {hash} twice or as its own \
                  parent; nothing of the batch was stored"
+            ),
+            StoreError::Poisoned { worker } => write!(
+                f,
+                "an event of worker {worker} panicked half done; clear or remove the worker \
+                 before it stores again"
             ),
         }
     }

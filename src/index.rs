@@ -242,6 +242,14 @@ impl Index {
         self.shared().workers()
     }
 
+    /// The workers that [`StoreError::Poisoned`] speaks of, in ascending
+    /// order: normally none. [`clear`](Self::clear) or
+    /// [`remove_worker`](Self::remove_worker) heals one, which takes
+    /// O(blocks in the tree); until then what it held stays in memory.
+    pub fn poisoned(&self) -> Vec<WorkerId> {
+        self.shared().poisoned()
+    }
+
     /// Whether `worker` has a block called `name`. Applies the worker's
     /// queued removals first.
     pub fn has(&self, worker: WorkerId, name: SequenceHash) -> bool {

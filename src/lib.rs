@@ -137,6 +137,11 @@ pub use stats::Stats;
 #[doc(hidden)]
 pub mod model;
 
+/// Panics where a test wants them; no part of the library.
+#[cfg(kvradix_faults)]
+#[doc(hidden)]
+pub use sync::fault;
+
 /// The example of README.md, as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -10,6 +10,9 @@
 pub struct Stats {
     /// Known workers.
     pub workers: u64,
+    /// Workers among them whose last event panicked half done; see
+    /// [`StoreError::Poisoned`](crate::StoreError::Poisoned).
+    pub poisoned_workers: u64,
     /// Blocks in the tree: those that somebody holds and their ancestors.
     pub tree_blocks: u64,
     /// The sum over the workers of the names they have.

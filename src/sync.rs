@@ -5,6 +5,10 @@
 //! other files import from here alone (`.ci/run` holds them to it), so the
 //! models run the production source.
 
+#[cfg(not(kvradix_faults))]
+mod fault;
+#[cfg(kvradix_faults)]
+pub mod fault;
 mod mutant;
 pub(crate) mod rank;
 
@@ -18,5 +22,6 @@ pub(crate) mod model;
 #[cfg(kvradix_loom)]
 pub(crate) use model::*;
 
+pub(crate) use fault::{Fault, fault};
 pub(crate) use mutant::{Mutant, mutant};
 pub(crate) use std::sync::atomic::Ordering;

@@ -14,6 +14,7 @@ mod lane;
 mod levels;
 mod lookup;
 mod mask;
+mod mend;
 mod names;
 mod node;
 mod place;
@@ -24,6 +25,7 @@ mod shared;
 mod slot_array;
 mod slots;
 mod store;
+mod turn;
 mod view;
 mod walk;
 
@@ -35,11 +37,11 @@ use hub::Hub;
 use lookup::Lookup;
 use names::Names;
 use node::{Children, Node};
-use scratch::Scratch;
+use scratch::{Delta, Scratch};
 use slots::{Roster, SlotPool};
 
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fold};
+use crate::sync::{Arc, Fold, Mutex};
 
 /// The tree, its lookup and what has left them.
 pub(crate) struct Tree {
@@ -47,6 +49,9 @@ pub(crate) struct Tree {
     lookup: Lookup,
     roster: Roster,
     garbage: Garbage,
+    /// Counts that are in no lane's share: of lanes that are gone, and of what
+    /// was mended after a panic.
+    strays: Mutex<Delta>,
     fold: Fold,
     config: TreeConfig,
 }
@@ -87,6 +92,7 @@ impl Tree {
             lookup: Lookup::new(config.lookup_shards),
             roster: Roster::new(pool.clone()),
             garbage: Garbage::new(pool),
+            strays: Mutex::default(),
             fold,
             config,
         }

@@ -77,6 +77,11 @@ impl Columns {
         if len == self.high { self.cap - self.high } else { 0 }
     }
 
+    /// Blocks ever written, those of the run first.
+    pub(super) fn written(&self) -> u32 {
+        self.high
+    }
+
     /// Whether slots behind a run of `len` blocks are covered by older views.
     pub(super) fn trimmed(&self, len: u32) -> bool {
         len < self.high

@@ -1,5 +1,6 @@
 //! A node locked exclusively, with its next view in the making.
 
+use super::Tree;
 use super::columns::Columns;
 use super::garbage::Retired;
 use super::levels::{self, Level};
@@ -8,26 +9,37 @@ use super::node::{Children, Half, Node};
 use super::scratch::Scratch;
 use super::view::{Kid, View, ViewBox};
 use crate::LocalHash;
-use crate::sync::{Guard, Mutant, WriteGuard, mutant};
+use crate::sync::{Fault, Guard, Mutant, WriteGuard, fault, mutant};
 
 /// Changes to one node that become visible together.
+///
+/// Between `new` and `publish` the half is ahead of what readers see. Dropped
+/// there, which only a panic does, the edit mends the node before it is
+/// unlocked.
 pub(super) struct Edit<'n> {
+    tree: &'n Tree,
     pub(super) node: &'n Node,
     pub(super) half: WriteGuard<'n, Half>,
     /// What readers see now.
     pub(super) view: View<'n>,
+    guard: &'n Guard,
+    /// The worker whose event this is.
+    slot: u32,
     /// The run's next length.
     pub(super) len: u32,
     /// The next owner levels.
     pub(super) levels: Vec<Level>,
     /// Whether anything that the view shows has changed.
     pub(super) touched: bool,
+    /// Whether view and half agree.
+    published: bool,
+    /// Shorter columns, to take the place of the node's with the next view.
+    cut: Option<Columns>,
     replaced: Replaced,
 }
 
 /// What the view that readers see still names and the next one will not:
-/// retired once that is out. Should a panic come first, it is leaked, since
-/// readers go on to see it.
+/// retired once that is out.
 #[derive(Default)]
 struct Replaced([Option<Retired>; 2]);
 
@@ -37,14 +49,8 @@ impl Replaced {
         *free.expect("columns and a hub at most") = Some(value);
     }
 
-    fn hand_over(mut self, retired: &mut Vec<Retired>) {
+    fn hand_over(&mut self, retired: &mut Vec<Retired>) {
         retired.extend(self.0.iter_mut().filter_map(Option::take));
-    }
-}
-
-impl Drop for Replaced {
-    fn drop(&mut self) {
-        std::mem::forget(std::mem::take(&mut self.0));
     }
 }
 
@@ -60,24 +66,38 @@ pub(super) enum KidChange<'a> {
 
 impl<'n> Edit<'n> {
     pub(super) fn new(
+        tree: &'n Tree,
         node: &'n Node,
         half: WriteGuard<'n, Half>,
         scratch: &mut Scratch,
         guard: &'n Guard,
     ) -> Self {
         let view = node.view(guard);
-        let mut levels = std::mem::take(&mut scratch.levels);
-        levels.clear();
-        levels.extend_from_slice(view.levels());
-        Self {
+        let edit = Self {
+            tree,
             node,
             half,
             view,
+            guard,
+            slot: scratch.slot,
             len: view.len(),
-            levels,
+            levels: levels_of(view, scratch),
             touched: false,
+            published: false,
+            cut: None,
             replaced: Replaced::default(),
-        }
+        };
+        fault(Fault::NodeLocked);
+        edit
+    }
+
+    /// Goes on after a `publish`, under the same lock.
+    pub(super) fn renew(&mut self, scratch: &mut Scratch) {
+        self.view = self.node.view(self.guard);
+        self.len = self.view.len();
+        self.levels = levels_of(self.view, scratch);
+        self.touched = false;
+        self.published = false;
     }
 
     /// Whether `slot` holds nothing here.
@@ -167,7 +187,7 @@ impl<'n> Edit<'n> {
 
     /// Cuts what nobody holds off the run's end, given how the children are
     /// about to change. Columns that became far too large are replaced.
-    pub(super) fn trim(&mut self, kids: KidChange<'_>, scratch: &mut Scratch) {
+    pub(super) fn trim(&mut self, kids: KidChange<'_>) {
         if self.node.is_root() {
             return;
         }
@@ -186,54 +206,94 @@ impl<'n> Edit<'n> {
         if needed == self.len {
             return;
         }
-        scratch.delta.tree_blocks -= i64::from(self.len - needed);
         self.len = needed;
         self.touched = true;
         let capacity = self.half.columns.capacity();
         if capacity > 64 && needed < capacity / 4 && needed > 0 {
-            let copy = self.half.columns.copy(needed, needed + needed / 4);
-            self.replace_columns(copy);
+            self.cut = Some(self.half.columns.copy(needed, needed + needed / 4));
         }
+        fault(Fault::Trimmed);
     }
 
     /// Puts `columns` in the place of the node's, which readers may still
-    /// see.
+    /// see; they have all blocks of the view.
     pub(super) fn replace_columns(&mut self, columns: Columns) {
         let before = std::mem::replace(&mut self.half.columns, columns);
         self.replaced.push(Retired::Columns(before));
         self.node.moved_columns(&self.half);
         self.touched = true;
+        fault(Fault::ColumnsReplaced);
     }
 
-    /// Puts `children` in the place of the node's; a hub among those readers
-    /// may still see.
+    /// Puts `children`, the same ones, in the place of the node's; a hub
+    /// among those readers may still see.
     pub(super) fn replace_children(&mut self, children: Children) {
         if let Children::Hub(hub) = std::mem::replace(&mut self.half.children, children) {
             self.replaced.push(Retired::Hub(hub));
         }
     }
 
-    /// Publishes what has changed and returns the lock, still held.
-    pub(super) fn publish(
-        mut self,
-        kids: KidChange<'_>,
-        scratch: &mut Scratch,
-    ) -> WriteGuard<'n, Half> {
-        if self.touched || !matches!(kids, KidChange::Same) {
-            let window = self.half.columns.window(self.len);
-            let hub = self.half.hub();
-            let (kids, without, with) = match kids {
-                KidChange::Same => (self.view.kids(), None, None),
-                KidChange::Added(kid) => (self.view.kids(), None, Some(kid)),
-                KidChange::Removed(node) => (self.view.kids(), Some(node), None),
-                KidChange::All(kids) => (kids, None, None),
-            };
-            let view = ViewBox::new(window, &self.levels, kids, without, with, hub);
+    /// Publishes what has changed; the lock stays held.
+    pub(super) fn publish(&mut self, kids: KidChange<'_>, scratch: &mut Scratch) {
+        let view = self.next_view(kids);
+        self.commit(view, scratch);
+        fault(Fault::Published);
+    }
+
+    /// The view that `commit` is to publish; `None` where nothing has changed.
+    pub(super) fn next_view(&self, kids: KidChange<'_>) -> Option<ViewBox> {
+        if !self.touched && matches!(kids, KidChange::Same) {
+            return None;
+        }
+        let window = self.cut.as_ref().unwrap_or(&self.half.columns).window(self.len);
+        let hub = self.half.hub();
+        let (kids, without, with) = match kids {
+            KidChange::Same => (self.view.kids(), None, None),
+            KidChange::Added(kid) => (self.view.kids(), None, Some(kid)),
+            KidChange::Removed(node) => (self.view.kids(), Some(node), None),
+            KidChange::All(kids) => (kids, None, None),
+        };
+        let view = ViewBox::new(window, &self.levels, kids, without, with, hub);
+        fault(Fault::ViewMade);
+        Some(view)
+    }
+
+    /// Publishes `view`, which was made last. Nothing in here can panic: what
+    /// the caller does right before or after it is one step with it.
+    #[inline]
+    pub(super) fn commit(&mut self, view: Option<ViewBox>, scratch: &mut Scratch) {
+        if let Some(view) = view {
+            if let Some(columns) = self.cut.take() {
+                let before = std::mem::replace(&mut self.half.columns, columns);
+                self.replaced.push(Retired::Columns(before));
+                self.node.moved_columns(&self.half);
+            }
+            scratch.delta.tree_blocks += i64::from(self.len) - i64::from(self.view.len());
             let before = self.node.publish(&mut self.half, view);
             scratch.retired.push(Retired::View(before));
             self.replaced.hand_over(&mut scratch.retired);
         }
-        scratch.levels = self.levels;
-        self.half
+        self.published = true;
+        scratch.levels = std::mem::take(&mut self.levels);
     }
+}
+
+impl Drop for Edit<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.published {
+            let mut retired = Vec::new();
+            self.tree.mend(self.node, &mut self.half, self.slot, &mut retired, self.guard);
+            self.replaced.hand_over(&mut retired);
+            self.tree.garbage.take(&mut retired, self.guard);
+        }
+    }
+}
+
+/// The levels of a view, in the lane's buffer.
+fn levels_of(view: View<'_>, scratch: &mut Scratch) -> Vec<Level> {
+    let mut levels = std::mem::take(&mut scratch.levels);
+    levels.clear();
+    levels.extend_from_slice(view.levels());
+    levels
 }

@@ -16,7 +16,7 @@ use super::shared::Shared;
 use super::view::owner_of;
 use super::{Holdings, Tree};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fold, HashMap, HashSet, pin};
+use crate::sync::{Arc, Fault, Fold, HashMap, HashSet, fault, pin};
 use crate::{Block, Event, LocalHash, SequenceHash, WorkerId};
 
 /// A node that the export passes through.
@@ -143,6 +143,7 @@ impl<'a> Export<'a> {
 
     /// The stores of one node: its run, then second names one by one.
     fn store(&mut self, at: usize, events: &mut Vec<Event>) {
+        fault(Fault::Exporting);
         let stop = &self.stops[at];
         let (node, worker) = (stop.node.clone(), self.worker);
         let parent = stop.above.map(|above| {

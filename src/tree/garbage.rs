@@ -16,7 +16,8 @@ use super::slots::SlotPool;
 use super::view::ViewBox;
 use crate::sync::rank::{self, Rank};
 use crate::sync::{
-    Arc, AtomicBool, Counter, Guard, Mutant, Mutex, Ordering, mutant, pin, retire_limit, yield_now,
+    Arc, AtomicBool, Counter, Fault, Guard, Mutant, Mutex, Ordering, fault, mutant, pin,
+    retire_limit, yield_now,
 };
 
 /// A value that readers may still see.
@@ -140,11 +141,13 @@ impl Garbage {
             list.freed_ever += 1;
             self.bytes.store((self.bytes() - batch.bytes) as u64, Ordering::Relaxed);
             drop(list);
-            for value in batch.values {
+            for value in &batch.values {
                 if let Retired::Slot(slot) = value {
-                    self.give_back(slot);
+                    self.give_back(*slot);
                 }
             }
+            fault(Fault::Freeing);
+            drop(batch);
         }
     }
 

@@ -251,13 +251,19 @@ impl Locked<'_> {
         self.slots()?.find(self.hash, offset, local, guard)
     }
 
-    /// Adds a child; there is none of its key. An array that was replaced for
-    /// it goes to `retired`.
-    pub(super) fn insert(&mut self, child: Arc<Node>, retired: &mut Vec<Retired>) {
+    /// Makes room for one more child. An array that was replaced for it goes
+    /// to `retired`.
+    pub(super) fn make_room(&mut self, retired: &mut Vec<Retired>) {
         let capacity = self.slots().map_or(0, Slots::capacity);
         if (self.state.used + 1) * 4 > capacity * 3 {
             self.resize(self.state.live + 1, retired);
         }
+    }
+
+    /// Adds a child; there is none of its key. An array that was replaced for
+    /// it goes to `retired`.
+    pub(super) fn insert(&mut self, child: Arc<Node>, retired: &mut Vec<Retired>) {
+        self.make_room(retired);
         self.hub.count(child.offset(), true);
         // The slot owns this count until `remove`, or the table's drop.
         let child = NonNull::new(Arc::into_raw(child).cast_mut()).expect("points at a node");

@@ -60,6 +60,9 @@ pub(super) struct LaneState {
     /// Whether the worker was removed: the lane takes no more events, and a
     /// store begins anew at the registry.
     pub(super) closed: bool,
+    /// Whether an event of the worker has panicked half done: what the lane
+    /// knows is not trusted, and it takes no event until it is healed.
+    pub(super) poisoned: bool,
 }
 
 /// The lane's share of the index's counts, written under its lock, read by
@@ -70,6 +73,8 @@ pub(super) struct Figures {
     tree_blocks: Counter,
     nodes: Counter,
     entries: Counter,
+    /// Whether the lane is poisoned, as 0 or 1.
+    pub(super) poisoned: Counter,
 }
 
 impl Lane {
@@ -82,9 +87,13 @@ impl Lane {
             scheduled: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             state: Mutex::new(LaneState {
-                holdings: Holdings { names: Names::new(slot, fold), scratch: Scratch::default() },
+                holdings: Holdings {
+                    names: Names::new(slot, fold),
+                    scratch: Scratch { slot, ..Scratch::default() },
+                },
                 batch: Vec::new(),
                 closed: false,
+                poisoned: false,
             }),
             figures: Figures::default(),
         }

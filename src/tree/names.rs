@@ -194,6 +194,12 @@ impl Names {
         self.aliases.shrink_to_fit();
     }
 
+    /// Forgets everything, whatever is true of it.
+    pub(super) fn reset(&mut self) {
+        self.nodes.clear();
+        self.forget_all();
+    }
+
     /// Every private name and its place.
     pub(super) fn privates(&self) -> impl Iterator<Item = (SequenceHash, Place)> {
         self.private.iter().map(|(name, place)| (*name, *place))

@@ -19,7 +19,7 @@ use super::view::{Kid, owner_of};
 use super::{Holdings, Tree};
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, Mutant, ReadGuard, Weak, mutant};
+use crate::sync::{Arc, Fault, Guard, Mutant, ReadGuard, Weak, fault, mutant};
 
 /// The node that the last name led to, still locked: its neighbours often
 /// come next, and need no look at the lookup.
@@ -43,6 +43,7 @@ impl Tree {
         let mut found = std::mem::take(&mut lane.scratch.found);
         found.clear();
         let mut unknown = self.find_all(lane, names, &mut found, guard);
+        fault(Fault::NamesFound);
         let before = found.len();
         self.give_up(lane, &mut found, guard);
         unknown += before - found.len();
@@ -61,6 +62,7 @@ impl Tree {
         let mut unknown = 0;
         let mut hint: Option<Hint<'_>> = None;
         for &name in names {
+            fault(Fault::NameFound);
             if let Some(place) = lane.names.take_private(name) {
                 found.push((place, true));
                 continue;
@@ -124,6 +126,7 @@ impl Tree {
                 }
                 rest = &rest[1..];
             }
+            fault(Fault::NamesGivenUp);
             if !positions.is_empty() {
                 self.let_go(lane, node, &positions, guard);
             }
@@ -136,9 +139,10 @@ impl Tree {
         let Holdings { names, scratch } = lane;
         let slot = names.slot;
         let half = node.write(Rank::Child);
-        let mut edit = Edit::new(node, half, scratch, guard);
+        let mut edit = Edit::new(self, node, half, scratch, guard);
         self.unname_lost(&mut edit, slot, positions, scratch);
         edit.let_go(slot, positions);
+        fault(Fault::LetGo);
         if edit.holds_nothing(slot) {
             names.leave(node);
         }
@@ -148,9 +152,22 @@ impl Tree {
     /// Everything the worker holds in the node of `place`, one of those that
     /// its lane lists, let go at once.
     pub(super) fn let_go_all(&self, slot: u32, scratch: &mut Scratch, place: Place, guard: &Guard) {
-        let node = Names::node_of(place, guard);
+        self.let_go_of_node(slot, scratch, Names::node_of(place, guard), guard);
+    }
+
+    /// The same in a node that the worker may hold nothing in.
+    pub(super) fn let_go_of_node(
+        &self,
+        slot: u32,
+        scratch: &mut Scratch,
+        node: &Node,
+        guard: &Guard,
+    ) {
         let half = node.write(Rank::Child);
-        let mut edit = Edit::new(node, half, scratch, guard);
+        if half.detached {
+            return;
+        }
+        let mut edit = Edit::new(self, node, half, scratch, guard);
         let cutoff = levels::cutoff_of(&edit.levels, slot);
         let mut positions = std::mem::take(&mut scratch.positions);
         positions.clear();
@@ -168,6 +185,7 @@ impl Tree {
         edit.half.set_mask(slot, None);
         levels::set_cutoff(&mut edit.levels, slot, cutoff, 0);
         edit.touched |= cutoff > 0;
+        fault(Fault::LetGo);
         self.finish(edit, scratch, guard);
     }
 
@@ -188,6 +206,7 @@ impl Tree {
             for &at in ahead {
                 if at >= kept_by_others && !edit.half.masked_by_others(slot, at) {
                     self.unname(&mut edit.half, edit.node, at, scratch);
+                    fault(Fault::EntryRemoved);
                 }
             }
         }
@@ -196,10 +215,12 @@ impl Tree {
     /// Trims, publishes and, where nothing is left, detaches.
     fn finish(&self, mut edit: Edit<'_>, scratch: &mut Scratch, guard: &Guard) {
         let node = edit.node;
-        edit.trim(KidChange::Same, scratch);
+        edit.trim(KidChange::Same);
         let empty = edit.len == 0;
-        drop(edit.publish(KidChange::Same, scratch));
+        edit.publish(KidChange::Same, scratch);
+        drop(edit);
         if empty {
+            fault(Fault::Emptied);
             self.detach(scratch, owner_of(node, guard), guard);
         }
     }
@@ -217,7 +238,7 @@ impl Tree {
 
     /// Takes an emptied node out of the tree, and then each ancestor that
     /// this empties.
-    fn detach(&self, scratch: &mut Scratch, mut node: Arc<Node>, guard: &Guard) {
+    pub(super) fn detach(&self, scratch: &mut Scratch, mut node: Arc<Node>, guard: &Guard) {
         loop {
             debug_assert!(!node.is_root(), "the root is never a candidate");
             let parent = node.read(Rank::Child).parent.upgrade();
@@ -246,14 +267,18 @@ impl Tree {
                 {
                     return false;
                 }
+                fault(Fault::Unlinking);
+                // One step: none of it panics, the arrays of a shard come in
+                // sizes that there are.
                 let Some((owner, left)) = shard.remove(child, &mut scratch.retired) else {
                     return false;
                 };
+                scratch.retired.push(Retired::Node(owner));
+                scratch.delta.nodes -= 1;
                 child_half.mark_detached();
                 drop(child_half);
                 drop(shard);
-                scratch.retired.push(Retired::Node(owner));
-                scratch.delta.nodes -= 1;
+                fault(Fault::Unlinked);
                 if parent.is_root() || (left && hub.len() > self.config.hub_threshold / 2) {
                     return false;
                 }
@@ -273,8 +298,7 @@ impl Tree {
         {
             return false;
         }
-        let mut edit = Edit::new(parent, half, scratch, guard);
-        let Children::Few(few) = &edit.half.children else { return false };
+        let Children::Few(few) = &half.children else { return false };
         let same = |owner: &Arc<Node>| match mutant(Mutant::DetachByKey) {
             true => (owner.offset(), owner.first()) == (child.offset(), child.first()),
             false => std::ptr::eq(&**owner, child),
@@ -283,37 +307,43 @@ impl Tree {
             return false;
         };
         let child_is = few[at].clone();
-        child_half.mark_detached();
         if mutant(Mutant::MarkShownEarly) {
+            child_half.mark_detached();
             drop(child_half);
             child_half = child.write(Rank::Child);
         }
-        edit.trim(KidChange::Removed(&child_is), scratch);
+        let mut edit = Edit::new(self, parent, half, scratch, guard);
+        edit.trim(KidChange::Removed(&child_is));
         let empty = edit.len == 0 && !parent.is_root();
-        let mut half = edit.publish(KidChange::Removed(&child_is), scratch);
-        let owner = half.children.remove(at);
-        drop(half);
-        // Only now: who meets the mark finds the parent's view without the
-        // child, and need not spin until it is there.
-        drop(child_half);
-        scratch.retired.push(Retired::Node(owner));
+        let view = edit.next_view(KidChange::Removed(&child_is));
+        fault(Fault::Unlinking);
+        // One step, in which nothing panics. The child is unlocked last: who
+        // meets the mark finds the parent's view without the child, and need
+        // not spin until it is there.
+        edit.commit(view, scratch);
+        scratch.retired.push(Retired::Node(edit.half.children.remove(at)));
         scratch.delta.nodes -= 1;
+        child_half.mark_detached();
+        drop(edit);
+        drop(child_half);
+        fault(Fault::Unlinked);
         empty
     }
 
     /// After a child left a hub: trims the parent, takes its children back
     /// into the view where they are few; whether the parent is empty now.
-    fn settle(&self, scratch: &mut Scratch, parent: &Node, guard: &Guard) -> bool {
+    pub(super) fn settle(&self, scratch: &mut Scratch, parent: &Node, guard: &Guard) -> bool {
+        fault(Fault::TableLeft);
         let half = parent.write(Rank::Parent);
         if half.detached {
             return false;
         }
-        let mut edit = Edit::new(parent, half, scratch, guard);
-        edit.trim(KidChange::Same, scratch);
+        let mut edit = Edit::new(self, parent, half, scratch, guard);
+        edit.trim(KidChange::Same);
         let empty = edit.len == 0 && !parent.is_root();
         let few = edit.half.hub().is_some_and(|hub| hub.len() <= self.config.hub_threshold / 2);
         if !few || parent.is_root() {
-            drop(edit.publish(KidChange::Same, scratch));
+            edit.publish(KidChange::Same, scratch);
             return empty;
         }
         let mut children = edit.half.hub().map(|hub| hub.children()).unwrap_or_default();
@@ -324,7 +354,8 @@ impl Tree {
         let children =
             if children.is_empty() { Children::None } else { Children::Few(Box::new(children)) };
         edit.replace_children(children);
-        drop(edit.publish(KidChange::All(&kids), scratch));
+        fault(Fault::TableGone);
+        edit.publish(KidChange::All(&kids), scratch);
         empty
     }
 }

@@ -8,6 +8,8 @@ use super::place::Place;
 /// A lane's working memory. Guarded by its lock.
 #[derive(Default)]
 pub(super) struct Scratch {
+    /// The worker's slot.
+    pub(super) slot: u32,
     /// Values that left the tree in this event and wait to be handed over.
     pub(super) retired: Vec<Retired>,
     /// The owner levels of the node that is being changed.

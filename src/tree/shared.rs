@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::lane::{Handful, Lane, LaneState};
 use super::repeated::first_repeated;
-use super::scratch::Delta;
+use super::slots::Roster;
+use super::turn::Turn;
 use super::{Holdings, NoParent, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Alarm, Arc, AtomicBool, Counter, Guard, Mutant, Mutex, MutexGuard, Ordering, SegQueue,
-    ShardedMap, TaskPool, mutant, pin,
+    Alarm, Arc, AtomicBool, Counter, Fault, Guard, Mutant, Ordering, SegQueue, ShardedMap,
+    TaskPool, fault, mutant, pin,
 };
 use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
 
@@ -51,8 +52,6 @@ pub(crate) struct Shared {
     armed: AtomicBool,
     pool: Arc<Threads>,
     config: Config,
-    /// What lanes that are gone have left in the tree's counts.
-    departed: Mutex<Delta>,
     refused_blocks: Counter,
     unknown_removals: Counter,
     /// How many of the next drains panic between their pop and their apply.
@@ -69,7 +68,6 @@ impl Shared {
             armed: AtomicBool::new(false),
             pool,
             config,
-            departed: Mutex::default(),
             refused_blocks: Counter::new(0),
             unknown_removals: Counter::new(0),
             #[cfg(test)]
@@ -122,19 +120,26 @@ impl Shared {
                     self.join(worker)
                 }
             };
-            let mut state = lane.state.lock(Rank::Lane);
-            if state.closed && !mutant(Mutant::StoreIntoClosed) {
+            let mut turn = self.turn(&lane);
+            if turn.state.closed && !mutant(Mutant::StoreIntoClosed) {
                 continue;
             }
             if let Some(hash) = first_repeated(blocks, self.tree.fold) {
                 return repeated(hash);
             }
+            if turn.state.poisoned {
+                return Err(StoreError::Poisoned { worker });
+            }
+            fault(Fault::StoreBegins);
             let mut guard = pin();
             if !mutant(Mutant::StoreBeforeDrain) {
-                guard = self.drain_locked(&lane, &mut state, guard);
+                guard = self.drain_locked(&mut turn, guard);
             }
-            let stored = self.tree.store(&mut state.holdings, parent, blocks, &guard);
-            self.end_event(&lane, state, guard);
+            fault(Fault::StoreApplies);
+            turn.torn = true;
+            let stored = self.tree.store(&mut turn.state.holdings, parent, blocks, &guard);
+            fault(Fault::StoreEnds);
+            self.end_event(turn, guard);
             return match (stored, parent) {
                 (Err(NoParent), Some(parent)) => Err(no_parent(parent)),
                 _ => Ok(()),
@@ -144,7 +149,14 @@ impl Shared {
 
     /// The worker's lane, made if there is none.
     fn join(&self, worker: WorkerId) -> Arc<Lane> {
-        let make = || Arc::new(Lane::new(worker, self.tree.roster.join(worker), self.tree.fold));
+        let make = || {
+            let mut seat = Seat { roster: &self.tree.roster, slot: None };
+            let slot = *seat.slot.insert(self.tree.roster.join(worker));
+            fault(Fault::SlotTaken);
+            let lane = Arc::new(Lane::new(worker, slot, self.tree.fold));
+            seat.slot = None;
+            lane
+        };
         if mutant(Mutant::LaneUnchecked) {
             self.registry.remove_if(&worker, |_| true);
         }
@@ -154,12 +166,16 @@ impl Shared {
 
     /// After an event: what it counted is written down, what it retired is
     /// handed over, and what can be freed by now is freed.
-    fn end_event(&self, lane: &Lane, mut state: MutexGuard<'_, LaneState>, guard: Guard) {
-        lane.note(&state.holdings);
-        let sealed = self.tree.hand_over(&mut state.holdings, &guard);
-        state.slim();
+    fn end_event(&self, mut turn: Turn<'_>, guard: Guard) {
+        fault(Fault::EventEnds);
+        turn.lane.note(&turn.state.holdings);
+        fault(Fault::HandingOver);
+        let sealed = self.tree.hand_over(&mut turn.state.holdings, &guard);
+        turn.state.slim();
+        turn.torn = false;
         drop(guard);
-        drop(state);
+        drop(turn);
+        fault(Fault::Reclaiming);
         if sealed {
             self.tree.garbage.reclaim();
         }
@@ -303,9 +319,9 @@ impl Shared {
                 lane.listed.swap(false, acq_rel);
             }
             if let Some(left) = early {
-                let mut state = lane.state.lock(Rank::Lane);
-                let guard = this.drain_most(lane, &mut state, left, pin());
-                this.end_event(lane, state, guard);
+                let mut turn = this.turn(lane);
+                let guard = this.drain_most(&mut turn, left, pin());
+                this.end_event(turn, guard);
             } else if lane.is_dirty() {
                 Self::drain_caught(this, lane);
             }
@@ -320,31 +336,27 @@ impl Shared {
     fn drain(&self, lane: &Lane) {
         self.tree.garbage.relieve();
         let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
-        let mut state = lane.state.lock(Rank::Lane);
-        early.iter().for_each(|names| state.batch.extend_from_slice(names.names()));
-        let guard = self.drain_locked(lane, &mut state, pin());
-        self.end_event(lane, state, guard);
+        let mut turn = self.turn(lane);
+        early.iter().for_each(|names| turn.state.batch.extend_from_slice(names.names()));
+        let guard = self.drain_locked(&mut turn, pin());
+        self.end_event(turn, guard);
     }
 
     /// The same for whoever has the lane's lock and a pin; a long queue is
     /// applied under one pin after the other. What the last of it retired is
     /// handed over by the caller's `end_event`. Names handed in meanwhile may
     /// wait for the next drain: their remover lists the lane anew.
-    fn drain_locked(&self, lane: &Lane, state: &mut LaneState, guard: Guard) -> Guard {
+    fn drain_locked(&self, turn: &mut Turn<'_>, guard: Guard) -> Guard {
         // Acquire: whoever handed names in before has counted them before.
-        let left = lane.unapplied.load(Ordering::Acquire);
-        self.drain_most(lane, state, left, guard)
+        let left = turn.lane.unapplied.load(Ordering::Acquire);
+        self.drain_most(turn, left, guard)
     }
 
     /// Applies the first `left` names that are queued, or all.
-    fn drain_most(
-        &self,
-        lane: &Lane,
-        state: &mut LaneState,
-        mut left: usize,
-        mut guard: Guard,
-    ) -> Guard {
+    fn drain_most(&self, turn: &mut Turn<'_>, mut left: usize, mut guard: Guard) -> Guard {
+        let lane = turn.lane;
         while left > 0 {
+            let state = &mut *turn.state;
             // A batch that a panic has left comes first.
             while state.batch.len() < left.min(DRAIN_BATCH) {
                 let Some(handful) = lane.queue.pop() else { break };
@@ -353,6 +365,7 @@ impl Shared {
             if state.batch.is_empty() {
                 break;
             }
+            fault(Fault::Popped);
             #[cfg(test)]
             self.fail_if_told();
             let count = state.batch.len();
@@ -360,14 +373,17 @@ impl Shared {
             if early {
                 lane.unapplied.fetch_sub(count, Ordering::Release);
             }
-            let unknown = if state.closed {
+            let torn = std::mem::replace(&mut turn.torn, true);
+            let unknown = if state.closed || state.poisoned {
                 count
             } else {
                 self.tree.remove(&mut state.holdings, &state.batch, &guard)
             };
-            state.batch.clear();
+            fault(Fault::Applied);
             self.count_unknown(unknown);
             lane.note(&state.holdings);
+            turn.torn = torn;
+            state.batch.clear();
             // Release: pairs with the acquire of a flush that finds nothing
             // left to do.
             if !early {
@@ -375,6 +391,7 @@ impl Shared {
             }
             left = left.saturating_sub(count);
             if left > 0 {
+                fault(Fault::DrainGoesOn);
                 guard = self.hand_over(state, guard);
             }
         }
@@ -400,17 +417,18 @@ impl Shared {
     pub(crate) fn clear(&self, worker: WorkerId) {
         self.tree.garbage.relieve();
         let Some(lane) = self.registry.get(&worker) else { return };
-        let mut state = lane.state.lock(Rank::Lane);
-        let mut guard = self.drain_locked(&lane, &mut state, pin());
-        if !state.closed {
-            guard = self.clear_locked(&mut state, guard);
+        let mut turn = self.turn(&lane);
+        let mut guard = self.drain_locked(&mut turn, pin());
+        if !turn.state.closed {
+            guard = self.let_go_of_all(&mut turn, guard);
+            self.welcome_back(&mut turn);
         }
-        self.end_event(&lane, state, guard);
+        self.end_event(turn, guard);
     }
 
     /// Lets go of everything the worker holds, under one pin after the other.
     /// O(what it holds).
-    fn clear_locked(&self, state: &mut LaneState, guard: Guard) -> Guard {
+    pub(super) fn clear_locked(&self, state: &mut LaneState, guard: Guard) -> Guard {
         let Holdings { names, scratch } = &mut state.holdings;
         let slot = names.slot;
         let mut guard = Some(guard);
@@ -418,6 +436,7 @@ impl Shared {
         names.let_go_nodes(|place| {
             let pinned = guard.get_or_insert_with(pin);
             self.tree.let_go_all(slot, scratch, place, pinned);
+            fault(Fault::NodeCleared);
             count += 1;
             if count % CLEAR_BATCH == 0 {
                 self.tree.garbage.take(&mut scratch.retired, pinned);
@@ -425,6 +444,7 @@ impl Shared {
                 self.tree.garbage.reclaim();
             }
         });
+        fault(Fault::NamesForgotten);
         names.forget_all();
         guard.unwrap_or_else(pin)
     }
@@ -432,31 +452,35 @@ impl Shared {
     pub(crate) fn remove_worker(this: &Arc<Self>, worker: WorkerId) {
         this.tree.garbage.relieve();
         let Some(lane) = this.registry.get(&worker) else { return };
-        let mut state = lane.state.lock(Rank::Lane);
-        if state.closed {
+        let mut turn = this.turn(&lane);
+        if turn.state.closed {
             return;
         }
-        let guard = this.drain_locked(&lane, &mut state, pin());
-        let guard = this.clear_locked(&mut state, guard);
-        state.closed = true;
+        let guard = this.drain_locked(&mut turn, pin());
+        let guard = this.let_go_of_all(&mut turn, guard);
+        fault(Fault::Cleared);
+        // Bits first, then the table, then the slot.
+        let slot = turn.state.holdings.names.slot;
+        this.tree.roster.leave(slot);
+        fault(Fault::OutOfTable);
+
+        // One step: none of it panics. What comes after it can be left out.
+        this.tree.retire_slot(&mut turn.state.holdings, slot);
+        let share = std::mem::take(&mut turn.state.holdings.scratch.delta);
+        this.tree.add_strays(share);
+        turn.state.closed = true;
         this.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
         // Release: pairs with the acquire in `remove`, if the swap there comes
         // after the one here.
         lane.closed.store(true, Ordering::Release);
         // AcqRel: pairs with the swap in `remove`. Names that came before it
         // are drained here, as unknown ones; a later remover sees `closed`.
+        fault(Fault::Closed);
         let relaxed = mutant(Mutant::ClosedRelaxed);
         let order = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
         let listed = lane.listed.swap(true, order);
-        let guard = this.drain_locked(&lane, &mut state, guard);
-
-        // Bits first, then the table, then the slot.
-        let slot = state.holdings.names.slot;
-        this.tree.roster.leave(slot);
-        this.tree.retire_slot(&mut state.holdings, slot);
-        this.departed.lock(Rank::Retired).add(state.holdings.scratch.delta);
-        state.holdings.scratch.delta = Delta::default();
-        this.end_event(&lane, state, guard);
+        let guard = this.drain_locked(&mut turn, guard);
+        this.end_event(turn, guard);
         if listed {
             // The list is not to keep what is gone until the alarm goes off.
             Self::send_listed(this);
@@ -525,10 +549,11 @@ impl Shared {
         see: impl FnOnce(&Tree, &Holdings) -> T,
     ) -> Option<T> {
         let lane = self.registry.get(&worker)?;
-        let mut state = lane.state.lock(Rank::Lane);
-        let guard = self.drain_locked(&lane, &mut state, pin());
-        drop(self.hand_over(&mut state, guard));
-        (!state.closed).then(|| see(&self.tree, &state.holdings))
+        let mut turn = self.turn(&lane);
+        let guard = self.drain_locked(&mut turn, pin());
+        let state = &mut *turn.state;
+        drop(self.hand_over(state, guard));
+        (!state.closed && !state.poisoned).then(|| see(&self.tree, &state.holdings))
     }
 
     pub(crate) fn has(&self, worker: WorkerId, name: SequenceHash) -> bool {
@@ -541,13 +566,14 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let mut all = *self.departed.lock(Rank::Retired);
-        let (mut workers, mut held, mut pending) = (0, 0, 0);
+        let mut all = *self.tree.strays.lock(Rank::Retired);
+        let (mut workers, mut held, mut pending, mut poisoned) = (0, 0, 0, 0);
         for lane in self.lanes() {
             let (names, delta) = lane.figures.get();
             all.add(delta);
             workers += 1;
             held += names;
+            poisoned += lane.figures.poisoned.load(Ordering::Relaxed);
             pending += lane.unapplied.load(Ordering::Relaxed) as u64;
         }
         // Shares are written one by one, so beside running events a sum may
@@ -555,6 +581,7 @@ impl Shared {
         let count = |sum: i64| sum.max(0) as u64;
         Stats {
             workers,
+            poisoned_workers: poisoned,
             tree_blocks: count(all.tree_blocks),
             held_blocks: held,
             lookup_entries: count(all.entries),
@@ -563,6 +590,20 @@ impl Shared {
             refused_blocks: self.refused_blocks.load(Ordering::Relaxed),
             unknown_removals: self.unknown_removals.load(Ordering::Relaxed),
             retired_bytes: self.tree.garbage.bytes() as u64,
+        }
+    }
+}
+
+/// A slot that is given back unless a lane takes it.
+struct Seat<'a> {
+    roster: &'a Roster,
+    slot: Option<u32>,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.roster.leave_unused(slot);
         }
     }
 }

@@ -93,6 +93,18 @@ impl Roster {
     pub(crate) fn join(&self, worker: WorkerId) -> u32 {
         let _change = self.change.lock(Rank::Slots);
         let slot = self.pool.take();
+        self.put(slot, worker);
+        slot
+    }
+
+    /// Puts `worker` back where it was before it left; its slot was not
+    /// retired. O(workers).
+    pub(super) fn come_back(&self, slot: u32, worker: WorkerId) {
+        let _change = self.change.lock(Rank::Slots);
+        self.put(slot, worker);
+    }
+
+    fn put(&self, slot: u32, worker: WorkerId) {
         let mut table = SlotTable::clone(&self.table.load());
         let (chunk, bit) = (slot as usize / CHUNK, slot as usize % CHUNK);
         if table.chunks.len() <= chunk {
@@ -102,15 +114,21 @@ impl Roster {
         table.chunks[chunk].taken |= 1 << bit;
         table.chunks[chunk].workers[bit] = worker;
         self.table.store(Arc::new(table));
-        slot
     }
 
-    /// Takes `slot` out of the table; the slot itself is to be retired.
-    /// O(workers).
+    /// Gives back a slot that nobody has held anything by.
+    pub(super) fn leave_unused(&self, slot: u32) {
+        self.leave(slot);
+        self.pool.give_back(slot);
+    }
+
+    /// Takes `slot` out of the table, if it is there; the slot itself is to
+    /// be retired. O(workers).
     pub(crate) fn leave(&self, slot: u32) {
         let _change = self.change.lock(Rank::Slots);
         let mut table = SlotTable::clone(&self.table.load());
-        table.chunks[slot as usize / CHUNK].taken &= !(1 << (slot as usize % CHUNK));
+        let Some(chunk) = table.chunks.get_mut(slot as usize / CHUNK) else { return };
+        chunk.taken &= !(1 << (slot as usize % CHUNK));
         while table.chunks.last().is_some_and(|chunk| chunk.taken == 0) {
             table.chunks.pop();
         }

@@ -12,13 +12,14 @@ use super::garbage::Retired;
 use super::hub::Hub;
 use super::levels::{self, Level};
 use super::lookup::AHEAD;
+use super::mend::Newborn;
 use super::names::Found;
 use super::node::{Children, Half, Node};
 use super::place::{MAX_RUN, Place};
 use super::view::{Kid, borrow_under_pin, owner_of};
 use super::{Holdings, NoParent, TreeConfig};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, Mutant, WriteGuard, mutant};
+use crate::sync::{Arc, Fault, Guard, Mutant, WriteGuard, fault, mutant};
 use crate::{Block, SequenceHash};
 
 /// Below the first `at` blocks of `node`'s run.
@@ -86,6 +87,7 @@ impl Tree {
                 Step::Detached => cursor = above,
             }
         }
+        fault(Fault::Stored);
         self.give_up_moved(lane, moves, guard);
         if let (Some(block), Some(at)) = (blocks.last(), cursor.at.checked_sub(1)) {
             lane.names.latest = Some((block.sequence, Place::new(cursor.node, at)));
@@ -122,7 +124,7 @@ impl Tree {
         if half.detached && !mutant(Mutant::MarkIgnored) {
             return Step::Detached;
         }
-        let mut edit = Edit::new(node, half, &mut lane.scratch, guard);
+        let mut edit = Edit::new(self, node, half, &mut lane.scratch, guard);
         let mut count = edit.view.common_blocks(at, rest) as usize;
         if count > 0 {
             self.join(lane, &mut edit, at, &rest[..count], moves, guard);
@@ -139,8 +141,8 @@ impl Tree {
                 return Step::On { count, next: Cursor { node: child, at: 0 }, above: next };
             } else {
                 let child = self.make_child(lane, node, end, &rest[count..], guard);
-                let (child, half) = self.link(lane, edit, child, guard);
-                let stored = self.settle_in(lane, child, half, &rest[count..], moves, guard);
+                let child = self.link(lane, edit, child, guard);
+                let (child, stored) = self.settle_in(lane, child, &rest[count..], moves, guard);
                 self.widen_when_full(lane, node, guard);
                 count += stored as usize;
                 next = Cursor { node: child, at: stored };
@@ -166,6 +168,7 @@ impl Tree {
         if edit.holds_nothing(slot) {
             lane.names.enter(edit.node);
         }
+        fault(Fault::NodeEntered);
         let named_alike = || {
             let same = |(at, block): (u32, &Block)| edit.half.columns.name(at) == block.sequence;
             (from..to).zip(blocks).all(same)
@@ -179,6 +182,7 @@ impl Tree {
             return;
         }
         for (at, block) in (from..to).zip(blocks) {
+            fault(Fault::BlockJoined);
             let (name, place) = (block.sequence, Place::new(edit.node, at));
             let held = edit.holds(slot, at);
             let ownerless = !held
@@ -238,15 +242,16 @@ impl Tree {
         if edit.holds_nothing(lane.names.slot) {
             lane.names.enter(edit.node);
         }
+        fault(Fault::NodeEntered);
         let blocks = &blocks[..count as usize];
         for block in blocks {
             edit.half.columns.push(*block);
         }
+        fault(Fault::BlocksPushed);
         self.name_first(lane, edit.node, &mut edit.half, end, blocks, moves, guard);
         edit.len = len;
         edit.touched = true;
         edit.hold(lane.names.slot, end, len);
-        lane.scratch.delta.tree_blocks += i64::from(count);
         count
     }
 
@@ -275,9 +280,12 @@ impl Tree {
         for (turn, block) in (0..).zip(blocks) {
             self.look_ahead(blocks, turn as usize);
             let (name, place) = (block.sequence, first.below(turn));
+            fault(Fault::Naming);
             match self.lookup.insert(name, place, guard) {
                 Ok(()) => {
                     fresh += 1;
+                    lane.scratch.delta.entries += 1;
+                    fault(Fault::Named);
                     if !half.is_plain() {
                         half.set_flag(place.at(), false);
                     }
@@ -294,7 +302,7 @@ impl Tree {
         }
         // Nobody held them, so each is held by its canonical name alone.
         lane.names.count += fresh;
-        lane.scratch.delta.entries += fresh as i64;
+        fault(Fault::BlocksNamed);
     }
 
     /// A node of the batch's next blocks, not yet linked.
@@ -314,19 +322,20 @@ impl Tree {
         let parent = Arc::downgrade(&owner_of(parent, guard));
         let slot = lane.names.slot;
         let level = Level { cutoff: len, chunk: slot / 64, bits: 1 << (slot % 64) };
-        Node::new(parent, offset, columns, len, &[level])
+        let child = Node::new(parent, offset, columns, len, &[level]);
+        fault(Fault::ChildMade);
+        child
     }
 
     /// Links a new child below an exclusively locked parent, publishing what
     /// the parent's edit has gathered first. The child comes back locked.
     fn link<'g>(
-        &self,
+        &'g self,
         lane: &mut Holdings,
         mut edit: Edit<'g>,
         child: Arc<Node>,
         guard: &'g Guard,
-    ) -> (&'g Node, WriteGuard<'g, Half>) {
-        let parent = edit.node;
+    ) -> Newborn<'g> {
         let found = borrow_under_pin(&child, guard);
         if let Children::Few(few) = &mut edit.half.children
             && few.len() >= self.config.hub_threshold
@@ -337,29 +346,42 @@ impl Tree {
                 hub.lock(child.offset(), child.first()).insert(child, &mut retired);
             }
             edit.replace_children(Children::Hub(Arc::new(hub)));
-            let half = edit.publish(KidChange::All(&[]), &mut lane.scratch);
-            edit = Edit::new(parent, half, &mut lane.scratch, guard);
+            fault(Fault::TableMade);
+            edit.publish(KidChange::All(&[]), &mut lane.scratch);
+            edit.renew(&mut lane.scratch);
         }
+        if edit.half.hub().is_some() {
+            edit.publish(KidChange::Same, &mut lane.scratch);
+            let hub = edit.half.hub().expect("asked above");
+            let mut shard = hub.lock(child.offset(), child.first());
+            shard.make_room(&mut lane.scratch.retired);
+            fault(Fault::TableRoom);
+            let half = found.write(Rank::Child);
+            shard.insert(child, &mut lane.scratch.retired);
+            return self.newborn(lane, found, half, guard);
+        }
+        let view = edit.next_view(KidChange::Added(Kid::new(&child)));
+        // From here on nothing panics until the child is one that is mended.
+        let half = found.write(Rank::Child);
         match &mut edit.half.children {
-            Children::Hub(_) => {
-                let half = edit.publish(KidChange::Same, &mut lane.scratch);
-                let hub = half.hub().expect("matched above");
-                let mut shard = hub.lock(child.offset(), child.first());
-                let locked = found.write(Rank::Child);
-                shard.insert(child, &mut lane.scratch.retired);
-                (found, locked)
-            }
-            children => {
-                let kid = Kid::new(&child);
-                match children {
-                    Children::Few(few) => few.push(child),
-                    _ => *children = Children::Few(Box::new(vec![child])),
-                }
-                let locked = found.write(Rank::Child);
-                edit.publish(KidChange::Added(kid), &mut lane.scratch);
-                (found, locked)
-            }
+            Children::Few(few) => few.push(child),
+            children => *children = Children::Few(Box::new(vec![child])),
         }
+        edit.commit(view, &mut lane.scratch);
+        self.newborn(lane, found, half, guard)
+    }
+
+    /// A child that is linked now, and counted.
+    fn newborn<'g>(
+        &'g self,
+        lane: &mut Holdings,
+        node: &'g Node,
+        half: WriteGuard<'g, Half>,
+        guard: &'g Guard,
+    ) -> Newborn<'g> {
+        lane.scratch.delta.nodes += 1;
+        lane.scratch.delta.tree_blocks += i64::from(node.view(guard).len());
+        Newborn { tree: self, node, half, guard, slot: lane.names.slot, named: false }
     }
 
     /// Opens a child below a parent with a hub, under the parent's shared
@@ -393,16 +415,20 @@ impl Tree {
             let next = Cursor { node: found, at: 0 };
             return Some(Step::On { count: 0, next, above: cursor });
         }
+        shard.make_room(&mut lane.scratch.retired);
+        fault(Fault::TableRoom);
         let found = borrow_under_pin(&child, guard);
+        // From here on nothing panics until the child is one that is mended.
         let mut locked = found.write(Rank::Child);
         shard.insert(child, &mut lane.scratch.retired);
         if mutant(Mutant::LinkedUnlocked) {
             drop(locked);
             locked = found.write(Rank::Child);
         }
+        let child = self.newborn(lane, found, locked, guard);
         drop(shard);
         drop(half);
-        let stored = self.settle_in(lane, found, locked, rest, moves, guard);
+        let (found, stored) = self.settle_in(lane, child, rest, moves, guard);
         self.widen_when_full(lane, node, guard);
         let next = Cursor { node: found, at: stored };
         Some(Step::On { count: stored as usize, next, above: next })
@@ -411,7 +437,7 @@ impl Tree {
     /// After a child was linked: a hub that has outgrown its one shard gets
     /// more.
     #[inline]
-    fn widen_when_full(&self, lane: &mut Holdings, node: &Node, guard: &Guard) {
+    pub(super) fn widen_when_full(&self, lane: &mut Holdings, node: &Node, guard: &Guard) {
         let TreeConfig { wide_threshold, wide_shards, .. } = self.config;
         let full = |hub: &Hub| hub.is_narrow() && hub.len() >= wide_threshold && wide_shards > 1;
         if node.view(guard).hub().is_some_and(full) {
@@ -422,13 +448,14 @@ impl Tree {
     /// Its children are few enough for that to take microseconds.
     #[cold]
     fn widen(&self, lane: &mut Holdings, node: &Node, guard: &Guard) {
+        fault(Fault::TableFull);
         let half = node.write(Rank::Parent);
         let narrow = half.hub().filter(|hub| hub.is_narrow());
         let Some(mut children) = narrow.map(|hub| hub.children()) else { return };
         if mutant(Mutant::WideLeavesOne) {
             children.pop();
         }
-        let mut edit = Edit::new(node, half, &mut lane.scratch, guard);
+        let mut edit = Edit::new(self, node, half, &mut lane.scratch, guard);
         let wide = Hub::new(self.config.wide_shards, self.fold, true);
         // Arrays of the new table that nobody has seen.
         let mut outgrown = Vec::new();
@@ -436,26 +463,27 @@ impl Tree {
             wide.lock(child.offset(), child.first()).insert(child, &mut outgrown);
         }
         edit.replace_children(Children::Hub(Arc::new(wide)));
+        fault(Fault::TableWide);
         edit.publish(KidChange::All(&[]), &mut lane.scratch);
     }
 
     /// Names the blocks of a child that was just linked and is still locked;
-    /// how many they are.
+    /// the child, and how many they are.
     fn settle_in<'g>(
         &self,
         lane: &mut Holdings,
-        child: &'g Node,
-        mut half: WriteGuard<'g, Half>,
+        mut child: Newborn<'g>,
         blocks: &[Block],
         moves: &mut Moves<'g>,
         guard: &'g Guard,
-    ) -> u32 {
-        let len = child.view(guard).len();
-        lane.names.enter(child);
-        self.name_first(lane, child, &mut half, 0, &blocks[..len as usize], moves, guard);
-        lane.scratch.delta.nodes += 1;
-        lane.scratch.delta.tree_blocks += i64::from(len);
-        len
+    ) -> (&'g Node, u32) {
+        fault(Fault::Linked);
+        let node = child.node;
+        let len = node.view(guard).len();
+        lane.names.enter(node);
+        self.name_first(lane, node, &mut child.half, 0, &blocks[..len as usize], moves, guard);
+        child.named = true;
+        (node, len)
     }
 
     /// Every so many blocks, prepares the lookup for the next ones.
@@ -484,6 +512,7 @@ impl Tree {
                 found.push((place, false));
             }
         }
+        fault(Fault::MovedFound);
         self.give_up(lane, &mut found, guard);
         lane.scratch.found = found;
     }

@@ -11,7 +11,7 @@ use super::slots::SlotTable;
 use super::view::View;
 use crate::LocalHash;
 use crate::matches::{Found, Matches};
-use crate::sync::{Guard, Mutant, mutant, pin};
+use crate::sync::{Fault, Guard, Mutant, fault, mutant, pin};
 
 /// A query's working memory, kept in its `Matches`: all words are zero
 /// between queries.
@@ -55,6 +55,7 @@ impl Tree {
         let mut depth = step.common;
         while step.common > 0 && !walk.chunks.is_empty() {
             let Some(child) = step.child else { break };
+            fault(Fault::Walking);
             view = child.view(&guard);
             step = Step::new(view, &query[depth as usize..], &guard);
             walk.enter(view, depth, step.common, &table, found);

@@ -1,0 +1,103 @@
+//! What panics leave in memory: nothing, once their workers are healed.
+
+// A counting allocator cannot be had without.
+#![allow(unsafe_code)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use common::stream::{Mode, Naming, Op, stream};
+use kvradix::{Index, fault};
+use kvradix_fault_tests::{in_time, survive};
+use rand::prelude::*;
+use rand::rngs::SmallRng;
+
+struct Counting;
+
+/// Bytes handed out and not given back.
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: every call is handed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promise is the one asked for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as above; `pointer` came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes of the collector's own queue, and of buffers that were not as large
+/// before. A view leaked by every panic would be ten times as much.
+const SLACK: isize = 16 << 10;
+
+fn live(index: &Index) -> isize {
+    for _ in 0..100 {
+        index.flush();
+        if index.stats().retired_bytes == 0 {
+            break;
+        }
+    }
+    assert_eq!(index.stats().retired_bytes, 0);
+    LIVE.load(Ordering::Relaxed)
+}
+
+/// A stream with panics, then everybody heals and leaves; how many panicked.
+fn torn(index: &Index, ops: &[Op], rng: &mut SmallRng) -> usize {
+    let mut panics = 0;
+    for op in ops {
+        if rng.random_ratio(1, 2) {
+            fault::arm(rng.random_range(0..60));
+        }
+        let done = survive(|| match op {
+            Op::Store { worker, parent, blocks } => _ = index.store(*worker, *parent, blocks),
+            Op::Remove { worker, names } => index.remove(*worker, names),
+            Op::Clear { worker } => index.clear(*worker),
+            Op::Leave { worker } => index.remove_worker(*worker),
+            Op::LeaveRanks { id } => index.remove_ranks(*id),
+            Op::Apply { events } => _ = index.apply_all(events),
+            Op::Ask { query } => _ = index.matches(query),
+            _ => {}
+        });
+        fault::disarm();
+        panics += usize::from(done.is_err());
+        // So that others panic too.
+        if let Some(torn) = index.poisoned().pop() {
+            index.remove_worker(torn);
+        }
+    }
+    index.workers().into_iter().for_each(|known| index.remove_worker(known));
+    panics
+}
+
+#[test]
+fn panics_leave_no_byte_behind_once_their_workers_are_healed() {
+    in_time(|| {
+        for naming in [Naming::Shared, Naming::TwoPerWorker, Naming::Clashing] {
+            let small = Index::builder().drain_threads(0).run_blocks(4).hub_threshold(1);
+            for index in [small.build(), Index::builder().drain_threads(0).build()] {
+                let mut rng = SmallRng::seed_from_u64(1);
+                let ops = stream(Mode { naming, moves: 8, rare: 15, ..Mode::BASE }, 7, 150);
+                (0..5).for_each(|_| _ = torn(&index, &ops, &mut rng));
+                let before = live(&index);
+                let panics: usize = (0..80).map(|_| torn(&index, &ops, &mut rng)).sum();
+                let left = live(&index) - before;
+                println!("{naming:?}: {left} bytes after {panics} panics");
+                assert!(panics > 1_000);
+                assert!(left < SLACK, "{left} bytes after {panics} panics");
+                common::assert_empty(&index);
+            }
+        }
+    });
+}

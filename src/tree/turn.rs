@@ -1,0 +1,88 @@
+//! A lane's lock, and what a panic under it means.
+//!
+//! While an event is half done its turn is *torn*. A turn that is dropped so,
+//! which only a panic does, poisons the lane: its worker leaves the table of
+//! slots, so that it is in no answer, and counts as having no name. By then
+//! every node is mended (`mend.rs`), so other workers go on.
+
+use super::Holdings;
+use super::lane::{Lane, LaneState};
+use super::shared::Shared;
+use crate::WorkerId;
+use crate::sync::rank::Rank;
+use crate::sync::{Guard, MutexGuard, Ordering, pin};
+
+/// A lane, locked for an event of its worker.
+pub(super) struct Turn<'a> {
+    shared: &'a Shared,
+    pub(super) lane: &'a Lane,
+    pub(super) state: MutexGuard<'a, LaneState>,
+    /// Whether an event is half done.
+    pub(super) torn: bool,
+}
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.torn {
+            self.shared.poison(self.lane, &mut self.state);
+        }
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub(super) fn turn<'a>(&'a self, lane: &'a Lane) -> Turn<'a> {
+        Turn { shared: self, lane, state: lane.state.lock(Rank::Lane), torn: false }
+    }
+
+    /// The lane's event has panicked half done.
+    #[cold]
+    pub(super) fn poison(&self, lane: &Lane, state: &mut LaneState) {
+        state.poisoned = true;
+        lane.figures.poisoned.store(1, Ordering::Relaxed);
+        // A closed lane's slot may be somebody else's soon.
+        if !state.closed {
+            self.tree.roster.leave(state.holdings.names.slot);
+        }
+        state.holdings.names.reset();
+        lane.note(&state.holdings);
+        self.tree.hand_over(&mut state.holdings, &pin());
+    }
+
+    /// The worker lets go of everything, also of what a poisoned lane has no
+    /// books of.
+    pub(super) fn let_go_of_all(&self, turn: &mut Turn<'_>, guard: Guard) -> Guard {
+        turn.torn = true;
+        if !turn.state.poisoned {
+            return self.clear_locked(&mut turn.state, guard);
+        }
+        drop(guard);
+        self.tree.heal(&mut turn.state.holdings);
+        pin()
+    }
+
+    /// A healed worker, which holds nothing, is in answers again.
+    pub(super) fn welcome_back(&self, turn: &mut Turn<'_>) {
+        if turn.state.poisoned {
+            let Holdings { names, .. } = &turn.state.holdings;
+            self.tree.roster.come_back(names.slot, turn.lane.worker);
+            turn.state.poisoned = false;
+            turn.lane.figures.poisoned.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Workers whose lanes are poisoned, in ascending order.
+    pub(crate) fn poisoned(&self) -> Vec<WorkerId> {
+        let lanes = self.lanes().into_iter().filter(|lane| lane.is_poisoned());
+        let mut workers: Vec<_> = lanes.map(|lane| lane.worker).collect();
+        workers.sort_unstable();
+        workers
+    }
+}
+
+impl Lane {
+    fn is_poisoned(&self) -> bool {
+        self.figures.poisoned.load(Ordering::Relaxed) > 0
+    }
+}
