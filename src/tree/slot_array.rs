@@ -170,13 +170,7 @@ impl<'a> Slots<'a> {
 
     /// The child of this key.
     #[inline]
-    pub(super) fn find(
-        self,
-        hash: u64,
-        offset: u32,
-        local: LocalHash,
-        _: &Guard,
-    ) -> Option<&Node> {
+    pub(super) fn find(self, hash: u64, offset: u32, local: LocalHash, _: &Guard) -> Option<&Node> {
         for slot in self.probe(hash) {
             // Acquire: pairs with the release in `put`; the child is there.
             let acquire =

@@ -16,9 +16,7 @@ use super::columns::Window;
 use super::hub::Hub;
 use super::levels::Level;
 use super::node::Node;
-use crate::sync::{
-    Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant,
-};
+use crate::sync::{Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant};
 use crate::{Block, LocalHash};
 
 /// A child as a view names it. It hangs below the run's first `offset`

@@ -110,13 +110,7 @@ impl Walk {
     }
 
     /// The first node: whoever is in its levels is in step.
-    fn enter_first(
-        &mut self,
-        view: View<'_>,
-        common: u32,
-        table: &SlotTable,
-        found: &mut Found,
-    ) {
+    fn enter_first(&mut self, view: View<'_>, common: u32, table: &SlotTable, found: &mut Found) {
         for level in view.levels() {
             // A worker that joined after the table was taken.
             let Some(words) = self.words.get_mut(level.chunk as usize) else { continue };
