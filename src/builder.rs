@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Index;
 use crate::sync::{Alarm, Arc, TaskPool};
-use crate::tree::{Config, Threads, TreeConfig};
+use crate::tree::{Config, NO_LIMIT, Threads, TreeConfig};
 
 /// Settings of an [`Index`]; the defaults suit a router process.
 ///
@@ -29,6 +29,8 @@ pub struct Builder {
     max_pending: usize,
     run_blocks: u32,
     hub_threshold: usize,
+    max_blocks: u64,
+    max_worker_blocks: u64,
 }
 
 /// Drain threads that several indexes share.
@@ -54,7 +56,7 @@ impl Pool {
     /// A pool of so many threads, 1,024 at most; with 0, `remove` applies
     /// before it returns.
     pub fn new(threads: usize) -> Self {
-        let (alarm, tasks) = (Alarm::default(), TaskPool::new(threads.min(1_024)));
+        let (alarm, tasks) = (Alarm::default(), TaskPool::new(threads.min(MOST_THREADS)));
         Self { threads: Arc::new(Threads { alarm, tasks }) }
     }
 }
@@ -64,6 +66,12 @@ impl std::fmt::Debug for Pool {
         f.debug_struct("Pool").field("threads", &self.threads.tasks.threads()).finish()
     }
 }
+
+/// Most threads of a pool.
+const MOST_THREADS: usize = 1_024;
+
+/// Most children that a view lists: a publish copies all of them.
+const MOST_LISTED: usize = 1_024;
 
 impl Builder {
     pub(crate) fn new() -> Self {
@@ -75,10 +83,13 @@ impl Builder {
             max_pending: 65_536,
             run_blocks: 4_096,
             hub_threshold: 12,
+            max_blocks: u64::MAX,
+            max_worker_blocks: u64::MAX,
         }
     }
 
-    /// Threads of the index's own that apply removals; 1 by default. More
+    /// Threads of the index's own that apply removals; 1 by default, 1,024 at
+    /// most. More
     /// keep up with more workers that evict at once; with 0 there are none,
     /// and [`Index::remove`] applies before it returns. Ignored where a
     /// [`pool`](Self::pool) is given.
@@ -126,9 +137,36 @@ impl Builder {
     }
 
     /// Most children that a node lists in its view before it has a table for
-    /// them; 12 by default. Small ones are for tests.
+    /// them, 0 to 1,024; 12 by default. Small ones are for tests.
     pub fn hub_threshold(mut self, children: usize) -> Self {
-        self.hub_threshold = children;
+        self.hub_threshold = children.min(MOST_LISTED);
+        self
+    }
+
+    /// Most blocks of the tree, [`Stats::tree_blocks`](crate::Stats); no limit
+    /// by default.
+    ///
+    /// Never exceeded, whoever stores at once. Once the worker's queued
+    /// removals are applied, a store reserves room for its whole batch, and is
+    /// refused whole, with [`StoreError::IndexFull`](crate::StoreError), where
+    /// the blocks of the tree, the batches of stores under way and its own
+    /// come to more than the limit. So it may be refused although the tree
+    /// has some of its blocks already: within one batch of each concurrent
+    /// writer of the limit. Nothing is ever forgotten to make room.
+    pub fn max_blocks(mut self, blocks: u64) -> Self {
+        self.max_blocks = blocks;
+        self
+    }
+
+    /// Most names of one worker, what [`Index::held`] counts; no limit by
+    /// default.
+    ///
+    /// Exact: once the worker's queued removals are applied, a store that
+    /// would leave it with more names is refused whole, with
+    /// [`StoreError::WorkerFull`](crate::StoreError). Names that the worker
+    /// has and stores again do not count twice.
+    pub fn max_worker_blocks(mut self, blocks: u64) -> Self {
+        self.max_worker_blocks = blocks;
         self
     }
 
@@ -142,6 +180,8 @@ impl Builder {
             wide_threshold: if small { 6 } else { 16 * self.hub_threshold.max(1) },
             wide_shards: if small { 2 } else { 64 },
             lookup_shards: if small { 2 } else { 64 },
+            max_blocks: limit(self.max_blocks),
+            max_worker_blocks: limit(self.max_worker_blocks),
         };
         let config = Config {
             tree,
@@ -152,4 +192,9 @@ impl Builder {
         };
         Index::with(config, pool.threads)
     }
+}
+
+/// As many as the address space could hold are no limit.
+fn limit(blocks: u64) -> usize {
+    usize::try_from(blocks).unwrap_or(NO_LIMIT)
 }

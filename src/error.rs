@@ -24,6 +24,27 @@ pub enum StoreError {
         /// The name that occurs twice.
         hash: SequenceHash,
     },
+    /// The tree might have had more blocks with the batch than
+    /// [`max_blocks`](crate::Builder::max_blocks) allows.
+    IndexFull {
+        /// The worker that stored.
+        worker: WorkerId,
+        /// The limit.
+        limit: u64,
+        /// Blocks in the tree, together with the batches of stores that were
+        /// under way.
+        tree_blocks: u64,
+    },
+    /// The worker would have had more names with the batch than
+    /// [`max_worker_blocks`](crate::Builder::max_worker_blocks) allows.
+    WorkerFull {
+        /// The worker that stored.
+        worker: WorkerId,
+        /// The limit.
+        limit: u64,
+        /// Names the worker has.
+        held_blocks: u64,
+    },
     /// An earlier event of the worker panicked half done, which is a fault of
     /// this crate. Until [`Index::clear`](crate::Index::clear) or
     /// [`Index::remove_worker`](crate::Index::remove_worker) heals it, the
@@ -48,6 +69,16 @@ impl fmt::Display for StoreError {
                 f,
                 "worker {worker} stored a batch that names block {hash} twice or as its own \
                  parent; nothing of the batch was stored"
+            ),
+            StoreError::IndexFull { worker, limit, tree_blocks } => write!(
+                f,
+                "the index has {tree_blocks} of at most {limit} blocks, which leaves no room \
+                 for the batch of worker {worker}; nothing of it was stored"
+            ),
+            StoreError::WorkerFull { worker, limit, held_blocks } => write!(
+                f,
+                "worker {worker} holds {held_blocks} of at most {limit} blocks, which leaves \
+                 no room for the batch; nothing of it was stored"
             ),
             StoreError::Poisoned { worker } => write!(
                 f,

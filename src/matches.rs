@@ -9,7 +9,8 @@ use crate::tree::Walk;
 pub struct Match {
     /// Who holds it.
     pub worker: WorkerId,
-    /// How many leading blocks of the query it holds; at least 1.
+    /// How many leading blocks of the query it holds; at least 1. What comes
+    /// behind the first `u32::MAX` blocks of a query is not looked at.
     pub depth: u32,
 }
 

@@ -140,14 +140,31 @@ impl Worker {
 pub struct ReferenceIndex {
     workers: BTreeMap<WorkerId, Worker>,
     places: Places,
+    max_blocks: Option<u64>,
+    max_worker_blocks: Option<u64>,
     refused_blocks: u64,
+    limited_blocks: u64,
     unknown_removals: u64,
 }
 
 impl ReferenceIndex {
-    /// An empty index.
+    /// An empty index without limits.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// As [`Builder::max_blocks`](crate::Builder::max_blocks). Without other
+    /// stores under way a store is refused exactly if the blocks of the tree
+    /// and those of the batch are more together.
+    #[must_use]
+    pub fn max_blocks(self, blocks: u64) -> Self {
+        Self { max_blocks: Some(blocks), ..self }
+    }
+
+    /// As [`Builder::max_worker_blocks`](crate::Builder::max_worker_blocks).
+    #[must_use]
+    pub fn max_worker_blocks(self, blocks: u64) -> Self {
+        Self { max_worker_blocks: Some(blocks), ..self }
     }
 
     /// `worker` now holds `blocks`, each below the one before, the first
@@ -160,8 +177,11 @@ impl ReferenceIndex {
     ///
     /// [`StoreError::RepeatedHash`] where the batch repeats a name or names
     /// its own parent, else [`StoreError::ParentNotFound`] where the worker
-    /// has no block `parent` now. Nothing is stored then, and the batch's
-    /// blocks count as refused. A batch of no blocks is never refused.
+    /// has no block `parent` now, else [`StoreError::WorkerFull`] or
+    /// [`StoreError::IndexFull`] where a limit leaves no room; that comes
+    /// first where the batch alone is above it. Nothing is stored then, and
+    /// the batch's blocks count as refused. A batch of no blocks is never
+    /// refused.
     pub fn store(
         &mut self,
         worker: WorkerId,
@@ -172,8 +192,11 @@ impl ReferenceIndex {
             return Ok(());
         }
         let stored = self.try_store(worker, parent, blocks);
-        if stored.is_err() {
+        if let Err(error) = stored {
             self.refused_blocks += blocks.len() as u64;
+            if matches!(error, StoreError::WorkerFull { .. } | StoreError::IndexFull { .. }) {
+                self.limited_blocks += blocks.len() as u64;
+            }
         }
         stored
     }
@@ -184,6 +207,8 @@ impl ReferenceIndex {
         parent: Option<SequenceHash>,
         blocks: &[Block],
     ) -> Result<(), StoreError> {
+        let count = blocks.len() as u64;
+        self.keep_limits(worker, count, count)?;
         let mut seen: HashSet<SequenceHash> = parent.into_iter().collect();
         for block in blocks {
             if !seen.insert(block.sequence) {
@@ -199,6 +224,10 @@ impl ReferenceIndex {
                 .ok_or(StoreError::ParentNotFound { worker, parent })?;
         }
 
+        let fresh = blocks.iter().filter(|block| !self.has(worker, block.sequence)).count();
+        let tree_blocks = self.places.paths.len() as u64;
+        self.keep_limits(worker, self.held(worker) as u64 + fresh as u64, tree_blocks + count)?;
+
         let state = self.workers.entry(worker).or_default();
         let mut left = Vec::new();
         for block in blocks {
@@ -210,6 +239,21 @@ impl ReferenceIndex {
         for place in left {
             state.let_go(place);
             self.places.give_back(place);
+        }
+        Ok(())
+    }
+
+    /// Whether so many names of the worker and so many blocks of the tree are
+    /// within the limits.
+    fn keep_limits(&self, worker: WorkerId, names: u64, blocks: u64) -> Result<(), StoreError> {
+        let above = |limit: Option<u64>, count| limit.filter(|limit| count > *limit);
+        if let Some(limit) = above(self.max_worker_blocks, names) {
+            let held_blocks = self.held(worker) as u64;
+            return Err(StoreError::WorkerFull { worker, limit, held_blocks });
+        }
+        if let Some(limit) = above(self.max_blocks, blocks) {
+            let tree_blocks = self.places.paths.len() as u64;
+            return Err(StoreError::IndexFull { worker, limit, tree_blocks });
         }
         Ok(())
     }
@@ -291,7 +335,7 @@ impl ReferenceIndex {
         let mut place = ROOT;
         let mut depth = 0;
         let mut holders: Vec<_> = self.workers.iter().collect();
-        for &local in query {
+        for &local in query.iter().take(u32::MAX as usize) {
             let Some(below) = self.places.find(place, local) else { break };
             holders.retain(|(worker, state)| {
                 let holds = state.holds(below);
@@ -326,6 +370,7 @@ impl ReferenceIndex {
             tree_blocks: self.places.paths.len() as u64,
             held_blocks: self.workers.values().map(|state| state.names.len() as u64).sum(),
             refused_blocks: self.refused_blocks,
+            limited_blocks: self.limited_blocks,
             unknown_removals: self.unknown_removals,
             ..Stats::default()
         }

@@ -27,6 +27,8 @@ pub struct Stats {
     pub pending_removals: u64,
     /// Blocks in stores that were refused, since the index was made.
     pub refused_blocks: u64,
+    /// Those of the refused blocks for which a limit had no room.
+    pub limited_blocks: u64,
     /// Removed names that their worker did not have, since the index was
     /// made.
     pub unknown_removals: u64,

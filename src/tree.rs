@@ -12,6 +12,7 @@ mod garbage;
 mod hub;
 mod lane;
 mod levels;
+mod limits;
 mod lookup;
 mod mask;
 mod mend;
@@ -29,11 +30,13 @@ mod turn;
 mod view;
 mod walk;
 
+pub(crate) use limits::NONE as NO_LIMIT;
 pub(crate) use shared::{Config, Shared, Threads};
 pub(crate) use walk::Walk;
 
 use garbage::Garbage;
 use hub::Hub;
+use limits::{Full, Limits};
 use lookup::Lookup;
 use names::Names;
 use node::{Children, Node};
@@ -49,6 +52,7 @@ pub(crate) struct Tree {
     lookup: Lookup,
     roster: Roster,
     garbage: Garbage,
+    limits: Limits,
     /// Counts that are in no lane's share: of lanes that are gone, and of what
     /// was mended after a panic.
     strays: Mutex<Delta>,
@@ -69,6 +73,10 @@ pub(crate) struct TreeConfig {
     pub(crate) wide_shards: usize,
     /// Shards of the lookup.
     pub(crate) lookup_shards: usize,
+    /// Most blocks of the tree, or `NO_LIMIT`.
+    pub(crate) max_blocks: usize,
+    /// Most names of a worker, or `NO_LIMIT`.
+    pub(crate) max_worker_blocks: usize,
 }
 
 /// What a worker holds, and the memory to change it with. Guarded by the
@@ -78,8 +86,13 @@ struct Holdings {
     scratch: Scratch,
 }
 
-/// The worker has no block of the parent's name.
-struct NoParent;
+/// Why a store was refused; nothing has changed.
+enum Refusal {
+    /// The worker has no block of the parent's name.
+    NoParent,
+    /// There is no room for the batch.
+    Full(Full),
+}
 
 impl Tree {
     fn new(config: TreeConfig) -> Self {
@@ -92,6 +105,7 @@ impl Tree {
             lookup: Lookup::new(config.lookup_shards),
             roster: Roster::new(pool.clone()),
             garbage: Garbage::new(pool),
+            limits: Limits::new(config.max_blocks, config.max_worker_blocks),
             strays: Mutex::default(),
             fold,
             config,

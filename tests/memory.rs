@@ -205,6 +205,33 @@ fn a_query_into_a_warm_answer_takes_no_memory() {
     }
 }
 
+/// An answer is a plain value: kept for long, it keeps nothing of the tree.
+#[test]
+fn an_answer_kept_for_long_holds_no_memory_of_the_tree() {
+    let _alone = alone();
+    let index = Index::builder().drain_threads(0).build();
+    let fill = || {
+        for who in 0..50 {
+            let own = (0..5_000).map(|n| (n, if n < 20 { n } else { who * 10_000 + n }));
+            index.store(worker(who), None, &blocks(own)).unwrap();
+        }
+    };
+    // What the index keeps for good is there from the first time on.
+    fill();
+    index.workers().into_iter().for_each(|known| index.remove_worker(known));
+    let before = live(&index);
+    fill();
+    let filled = live(&index) - before;
+    assert!(filled > 4 << 20, "{filled} bytes");
+    let kept: Vec<Matches> =
+        (0..20).map(|end| index.matches(&query(0..=end))).filter(|kept| kept.len() == 50).collect();
+    assert_eq!(kept.len(), 20);
+    index.workers().into_iter().for_each(|known| index.remove_worker(known));
+    let left = settled(&index, before);
+    assert!(left < SLACK, "{left} of {filled} bytes, with {} answers", kept.len());
+    assert!(kept.iter().all(|kept| kept.best().is_some()), "still there");
+}
+
 /// Beside a writer too: what it retires is freed elsewhere. The collector
 /// itself takes a block of 64 of its own entries now and then, inside a pin.
 #[test]

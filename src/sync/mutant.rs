@@ -93,6 +93,12 @@ pub enum Mutant {
     FewLeaveOne,
     /// A worker's first store makes a lane without a look for one.
     LaneUnchecked,
+    /// A store asks whether there is room, and takes it in a second step.
+    RoomUnreserved,
+    /// A removal gives its room back without a release.
+    RoomRelaxed,
+    /// A removal gives its room back before its blocks are gone.
+    RoomGivenBackEarly,
     /// A hub's slot is loaded without an acquire.
     HubLoadRelaxed,
     /// A batch's flag is read without an acquire.

@@ -24,6 +24,8 @@ struct Found {
     /// Whether a worker waits to be healed: until then there may be blocks
     /// that nobody holds.
     torn: bool,
+    /// Room that lanes have still to give back; nothing but after a panic.
+    unsettled: i64,
     /// What each slot holds, by node.
     held: BTreeMap<u32, BTreeMap<usize, Mask>>,
 }
@@ -44,6 +46,10 @@ impl Shared {
         let mut names = 0;
         for lane in self.lanes() {
             names += self.check_lane(&lane, &mut found, &guard);
+        }
+        if self.tree.limits.of_tree().is_some() {
+            let used = self.tree.limits.used() as i64;
+            assert_eq!(used, found.blocks as i64 + found.unsettled, "blocks as the limit counts");
         }
         let strangers: Vec<_> = found.held.keys().collect();
         assert!(strangers.is_empty(), "slots {strangers:?} hold blocks, but have no lane");
@@ -151,6 +157,7 @@ impl Shared {
         let state = lane.state.lock(Rank::Lane);
         assert!(!state.closed, "a closed lane is in the registry");
         let names = &state.holdings.names;
+        found.unsettled += self.tree.unsettled(&state.holdings.scratch);
         let held = found.held.remove(&names.slot).unwrap_or_default();
         if state.poisoned {
             return 0;

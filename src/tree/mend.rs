@@ -16,7 +16,7 @@ use super::garbage::Retired;
 use super::levels;
 use super::node::{Children, Half, Node};
 use super::place::Place;
-use super::scratch::{Delta, Scratch};
+use super::scratch::Scratch;
 use super::view::{Kid, ViewBox, owner_of};
 use super::{Holdings, Tree, TreeConfig};
 use crate::sync::rank::Rank;
@@ -146,9 +146,12 @@ impl Tree {
         }
     }
 
-    /// Counts that are in no lane's share.
-    pub(super) fn add_strays(&self, delta: Delta) {
-        self.strays.lock(Rank::Retired).add(delta);
+    /// A lane that is closed leaves its share in the counts.
+    pub(super) fn close_books(&self, scratch: &mut Scratch) {
+        self.give_room_back(scratch);
+        let share = std::mem::take(&mut scratch.delta);
+        scratch.settled = 0;
+        self.strays.lock(Rank::Retired).add(share);
     }
 }
 

@@ -20,6 +20,10 @@ pub(super) struct Scratch {
     pub(super) positions: Vec<u32>,
     /// How the lane's events have changed the tree's counts.
     pub(super) delta: Delta,
+    /// Room in the tree that the event has reserved; 0 between events.
+    pub(super) reserved: usize,
+    /// The blocks in `delta` for which the limit's count is right.
+    pub(super) settled: i64,
 }
 
 impl Scratch {

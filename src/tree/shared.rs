@@ -7,7 +7,7 @@ use super::lane::{Handful, Lane, LaneState};
 use super::repeated::first_repeated;
 use super::slots::Roster;
 use super::turn::Turn;
-use super::{Holdings, NoParent, Tree, TreeConfig};
+use super::{Holdings, Refusal, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
     Alarm, Arc, AtomicBool, Counter, Fault, Guard, Mutant, Ordering, SegQueue, ShardedMap,
@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pool: Arc<Threads>,
     config: Config,
     refused_blocks: Counter,
+    /// Those of them that were refused for a limit.
+    limited_blocks: Counter,
     unknown_removals: Counter,
     /// How many of the next drains panic between their pop and their apply.
     #[cfg(test)]
@@ -69,6 +71,7 @@ impl Shared {
             pool,
             config,
             refused_blocks: Counter::new(0),
+            limited_blocks: Counter::new(0),
             unknown_removals: Counter::new(0),
             #[cfg(test)]
             failing_drains: Counter::new(0),
@@ -90,8 +93,11 @@ impl Shared {
         }
         self.tree.garbage.relieve();
         let stored = self.store_checked(worker, parent, blocks);
-        if stored.is_err() {
+        if let Err(error) = stored {
             self.refused_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+            if matches!(error, StoreError::IndexFull { .. } | StoreError::WorkerFull { .. }) {
+                self.limited_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+            }
         }
         stored
     }
@@ -104,9 +110,14 @@ impl Shared {
     ) -> Result<(), StoreError> {
         let no_parent = |parent| StoreError::ParentNotFound { worker, parent };
         let repeated = |hash| Err(StoreError::RepeatedHash { worker, hash });
+        if self.tree.limits.all_too_small(blocks.len()) {
+            return Err(self.oversized(worker, blocks.len()));
+        }
         if let Some(block) = blocks.iter().find(|block| Some(block.sequence) == parent) {
             return repeated(block.sequence);
         }
+        let full = |full| self.tree.limits.error(worker, full);
+        let mut room = None;
         loop {
             let lane = match self.registry.get(&worker) {
                 Some(lane) => lane,
@@ -116,6 +127,9 @@ impl Shared {
                     }
                     if let Some(parent) = parent {
                         return Err(no_parent(parent));
+                    }
+                    if room.is_none() {
+                        room = self.tree.admit_new(blocks.len()).map_err(full)?;
                     }
                     self.join(worker)
                 }
@@ -137,14 +151,25 @@ impl Shared {
             }
             fault(Fault::StoreApplies);
             turn.torn = true;
+            if let Some(room) = room {
+                room.move_to(&mut turn.state.holdings.scratch);
+            }
             let stored = self.tree.store(&mut turn.state.holdings, parent, blocks, &guard);
             fault(Fault::StoreEnds);
             self.end_event(turn, guard);
             return match (stored, parent) {
-                (Err(NoParent), Some(parent)) => Err(no_parent(parent)),
+                (Err(Refusal::Full(limit)), _) => Err(full(limit)),
+                (Err(Refusal::NoParent), Some(parent)) => Err(no_parent(parent)),
                 _ => Ok(()),
             };
         }
+    }
+
+    /// A batch that no limit has room for.
+    #[cold]
+    fn oversized(&self, worker: WorkerId, blocks: usize) -> StoreError {
+        let held = self.registry.get(&worker).map_or(0, |lane| lane.figures.get().0);
+        self.tree.limits.error(worker, self.tree.limits.oversized(blocks, held as usize))
     }
 
     /// The worker's lane, made if there is none.
@@ -374,6 +399,9 @@ impl Shared {
                 lane.unapplied.fetch_sub(count, Ordering::Release);
             }
             let torn = std::mem::replace(&mut turn.torn, true);
+            if mutant(Mutant::RoomGivenBackEarly) {
+                self.tree.give_back_early(&mut state.holdings, count);
+            }
             let unknown = if state.closed || state.poisoned {
                 count
             } else {
@@ -466,8 +494,7 @@ impl Shared {
 
         // One step: none of it panics. What comes after it can be left out.
         this.tree.retire_slot(&mut turn.state.holdings, slot);
-        let share = std::mem::take(&mut turn.state.holdings.scratch.delta);
-        this.tree.add_strays(share);
+        this.tree.close_books(&mut turn.state.holdings.scratch);
         turn.state.closed = true;
         this.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
         // Release: pairs with the acquire in `remove`, if the swap there comes
@@ -577,17 +604,20 @@ impl Shared {
             pending += lane.unapplied.load(Ordering::Relaxed) as u64;
         }
         // Shares are written one by one, so beside running events a sum may
-        // be off, but is never told as below nothing.
+        // be off, but is never told as below nothing, nor above a limit that
+        // the tree keeps.
         let count = |sum: i64| sum.max(0) as u64;
+        let most = self.tree.limits.of_tree().unwrap_or(u64::MAX);
         Stats {
             workers,
             poisoned_workers: poisoned,
-            tree_blocks: count(all.tree_blocks),
+            tree_blocks: count(all.tree_blocks).min(most),
             held_blocks: held,
             lookup_entries: count(all.entries),
             nodes: count(all.nodes),
             pending_removals: pending,
             refused_blocks: self.refused_blocks.load(Ordering::Relaxed),
+            limited_blocks: self.limited_blocks.load(Ordering::Relaxed),
             unknown_removals: self.unknown_removals.load(Ordering::Relaxed),
             retired_bytes: self.tree.garbage.bytes() as u64,
         }

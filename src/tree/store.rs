@@ -17,7 +17,7 @@ use super::names::Found;
 use super::node::{Children, Half, Node};
 use super::place::{MAX_RUN, Place};
 use super::view::{Kid, borrow_under_pin, owner_of};
-use super::{Holdings, NoParent, TreeConfig};
+use super::{Holdings, Refusal, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fault, Guard, Mutant, WriteGuard, fault, mutant};
 use crate::{Block, SequenceHash};
@@ -64,15 +64,16 @@ impl Tree {
         parent: Option<SequenceHash>,
         blocks: &[Block],
         guard: &Guard,
-    ) -> Result<(), NoParent> {
+    ) -> Result<(), Refusal> {
         let mut cursor = match parent {
             None => Cursor { node: &self.root, at: 0 },
             Some(name) => {
                 let Found { node, place, .. } =
-                    lane.names.resolve(self, name, guard).ok_or(NoParent)?;
+                    lane.names.resolve(self, name, guard).ok_or(Refusal::NoParent)?;
                 Cursor { node, at: place.at() + 1 }
             }
         };
+        self.admit(lane, blocks, guard).map_err(Refusal::Full)?;
         if mutant(Mutant::MovedNamesFirst) {
             let names: Vec<_> = blocks.iter().map(|block| block.sequence).collect();
             self.remove(lane, &names, guard);
@@ -524,6 +525,7 @@ impl Tree {
 
     /// Retires what an event has taken out of the tree.
     pub(super) fn hand_over(&self, lane: &mut Holdings, guard: &Guard) -> bool {
+        self.give_room_back(&mut lane.scratch);
         self.garbage.take(&mut lane.scratch.retired, guard)
     }
 

@@ -39,6 +39,7 @@ impl Tree {
     /// Answers a query; see [`Index::matches_into`](crate::Index::matches_into).
     pub(crate) fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
         let (found, walk) = matches.begin();
+        let query = countable(query);
         let Some(&first) = query.first() else { return };
         let early = mutant(Mutant::TableBeforePin).then(|| self.roster.load());
         let guard = pin();
@@ -95,6 +96,12 @@ impl<'g> Step<'g> {
         }
         Self { common, child }
     }
+}
+
+/// As much of a query as a depth can count.
+#[inline]
+fn countable(query: &[LocalHash]) -> &[LocalHash] {
+    &query[..query.len().min(u32::MAX as usize)]
 }
 
 impl Walk {

@@ -99,9 +99,23 @@ fn mode_seed(name: &str) -> u64 {
     letters * 1_000_000 + shift * 1000
 }
 
+/// What a stream begins with.
+pub struct Start<S> {
+    pub subject: fn() -> S,
+    pub reference: fn() -> ReferenceIndex,
+    /// What an export is loaded into.
+    pub empty: fn() -> S,
+}
+
 /// Runs `ops`; panics with the smallest part of them that still goes wrong.
 pub fn hold<S: Subject>(what: &str, ops: &[Op], alike: bool, prompt: bool, build: fn() -> S) {
-    let fails = |ops: &[Op]| failure(ops, alike, prompt, build);
+    let start = Start { subject: build, reference: ReferenceIndex::new, empty: build };
+    hold_from(&start, what, ops, alike, prompt);
+}
+
+/// The same, from something else than nothing.
+pub fn hold_from<S: Subject>(start: &Start<S>, what: &str, ops: &[Op], alike: bool, prompt: bool) {
+    let fails = |ops: &[Op]| failure(start, ops, alike, prompt);
     let Some(first) = fails(ops) else { return };
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -112,8 +126,8 @@ pub fn hold<S: Subject>(what: &str, ops: &[Op], alike: bool, prompt: bool, build
 }
 
 /// What goes wrong, a panic of the subject included.
-fn failure<S: Subject>(ops: &[Op], alike: bool, prompt: bool, build: fn() -> S) -> Option<String> {
-    let run = || Run::new(build, alike, prompt).all(ops);
+fn failure<S: Subject>(start: &Start<S>, ops: &[Op], alike: bool, prompt: bool) -> Option<String> {
+    let run = || Run::new(start, alike, prompt).all(ops);
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result.err(),
         Err(panic) => {
@@ -204,7 +218,7 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 struct Run<S> {
     subject: S,
     reference: ReferenceIndex,
-    build: fn() -> S,
+    empty: fn() -> S,
     /// All workers name alike: the lookup has exactly the held places.
     alike: bool,
     /// Removals are visible at once.
@@ -215,11 +229,11 @@ struct Run<S> {
 }
 
 impl<S: Subject> Run<S> {
-    fn new(build: fn() -> S, alike: bool, prompt: bool) -> Self {
+    fn new(start: &Start<S>, alike: bool, prompt: bool) -> Self {
         Run {
-            subject: build(),
-            reference: ReferenceIndex::new(),
-            build,
+            subject: (start.subject)(),
+            reference: (start.reference)(),
+            empty: start.empty,
             alike,
             prompt,
             flushed: true,
@@ -327,6 +341,7 @@ impl<S: Subject> Run<S> {
         same("tree blocks", got.tree_blocks, expected.tree_blocks)?;
         same("held blocks", got.held_blocks, expected.held_blocks)?;
         same("refused blocks", got.refused_blocks, expected.refused_blocks)?;
+        same("blocks refused for a limit", got.limited_blocks, expected.limited_blocks)?;
         same("unknown removals", got.unknown_removals, expected.unknown_removals)?;
         same("pending removals", got.pending_removals, 0)?;
         if self.subject.has_lookup() {
@@ -359,7 +374,7 @@ impl<S: Subject> Run<S> {
         let after = events.iter().skip_while(|event| stores(event)).count();
         ensure(after <= 1, || format!("{after} events after the stores"))?;
 
-        let mut loaded = (self.build)();
+        let mut loaded = (self.empty)();
         same("refused of an export", loaded.apply_all(&events).len(), 0)?;
         loaded.flush();
         // Literally: the same events of this worker alone.

@@ -1,0 +1,1 @@
+//! Nothing: the package is its benchmark, `benches/hot_paths.rs`.
