@@ -26,6 +26,55 @@ pub enum StoreError {
     },
 }
 
+/// Why stores are refused, without the particulars: what one counts by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// Of [`StoreError::ParentNotFound`].
+    ParentNotFound,
+    /// Of [`StoreError::RepeatedHash`].
+    RepeatedHash,
+}
+
+impl StoreErrorKind {
+    /// Every kind.
+    pub const ALL: [StoreErrorKind; 2] =
+        [StoreErrorKind::ParentNotFound, StoreErrorKind::RepeatedHash];
+
+    /// A name for labels and logs: `parent_not_found`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StoreErrorKind::ParentNotFound => "parent_not_found",
+            StoreErrorKind::RepeatedHash => "repeated_hash",
+        }
+    }
+}
+
+impl StoreError {
+    /// Why, without the particulars.
+    pub const fn kind(&self) -> StoreErrorKind {
+        match self {
+            StoreError::ParentNotFound { .. } => StoreErrorKind::ParentNotFound,
+            StoreError::RepeatedHash { .. } => StoreErrorKind::RepeatedHash,
+        }
+    }
+
+    /// The worker that stored.
+    pub const fn worker(&self) -> WorkerId {
+        match *self {
+            StoreError::ParentNotFound { worker, .. } | StoreError::RepeatedHash { worker, .. } => {
+                worker
+            }
+        }
+    }
+}
+
+impl fmt::Display for StoreErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

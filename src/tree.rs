@@ -8,6 +8,7 @@ mod check;
 mod columns;
 mod edit;
 mod export;
+mod figures;
 mod garbage;
 mod hub;
 mod lane;
@@ -24,6 +25,7 @@ mod shared;
 mod slot_array;
 mod slots;
 mod store;
+mod strays;
 mod view;
 mod walk;
 
@@ -39,7 +41,7 @@ use scratch::Scratch;
 use slots::{Roster, SlotPool};
 
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fold};
+use crate::sync::{Arc, Fold, pin};
 
 /// The tree, its lookup and what has left them.
 pub(crate) struct Tree {
@@ -90,6 +92,12 @@ impl Tree {
             fold,
             config,
         }
+    }
+
+    /// Bytes of the root with its table, while it is new.
+    fn bytes_to_begin_with(&self) -> usize {
+        let half = self.root.read(Rank::Parent);
+        self.root.bytes_in_all(&half, &pin()) + half.hub().map_or(0, |hub| hub.bytes())
     }
 }
 

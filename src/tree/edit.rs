@@ -1,7 +1,7 @@
 //! A node locked exclusively, with its next view in the making.
 
 use super::columns::Columns;
-use super::garbage::Retired;
+use super::garbage::{Outgoing, Retired};
 use super::levels::{self, Level};
 use super::mask::Mask;
 use super::node::{Children, Half, Node};
@@ -23,6 +23,8 @@ pub(super) struct Edit<'n> {
     /// Whether anything that the view shows has changed.
     pub(super) touched: bool,
     replaced: Replaced,
+    /// Bytes of what came in the place of that.
+    made: usize,
 }
 
 /// What the view that readers see still names and the next one will not:
@@ -37,8 +39,8 @@ impl Replaced {
         *free.expect("columns and a hub at most") = Some(value);
     }
 
-    fn hand_over(mut self, retired: &mut Vec<Retired>) {
-        retired.extend(self.0.iter_mut().filter_map(Option::take));
+    fn hand_over(mut self, retired: &mut Outgoing) {
+        self.0.iter_mut().filter_map(Option::take).for_each(|value| retired.push(value));
     }
 }
 
@@ -77,6 +79,7 @@ impl<'n> Edit<'n> {
             levels,
             touched: false,
             replaced: Replaced::default(),
+            made: 0,
         }
     }
 
@@ -199,6 +202,7 @@ impl<'n> Edit<'n> {
     /// Puts `columns` in the place of the node's, which readers may still
     /// see.
     pub(super) fn replace_columns(&mut self, columns: Columns) {
+        self.made += columns.bytes();
         let before = std::mem::replace(&mut self.half.columns, columns);
         self.replaced.push(Retired::Columns(before));
         self.node.moved_columns(&self.half);
@@ -206,8 +210,11 @@ impl<'n> Edit<'n> {
     }
 
     /// Puts `children` in the place of the node's; a hub among those readers
-    /// may still see.
+    /// may still see. A new hub is nobody else's yet.
     pub(super) fn replace_children(&mut self, children: Children) {
+        if let Children::Hub(hub) = &children {
+            self.made += hub.bytes();
+        }
         if let Children::Hub(hub) = std::mem::replace(&mut self.half.children, children) {
             self.replaced.push(Retired::Hub(hub));
         }
@@ -229,6 +236,7 @@ impl<'n> Edit<'n> {
                 KidChange::All(kids) => (kids, None, None),
             };
             let view = ViewBox::new(window, &self.levels, kids, without, with, hub);
+            scratch.retired.made(self.made + view.get().bytes());
             let before = self.node.publish(&mut self.half, view);
             scratch.retired.push(Retired::View(before));
             self.replaced.hand_over(&mut scratch.retired);

@@ -249,10 +249,11 @@ impl Tree {
                 let Some((owner, left)) = shard.remove(child, &mut scratch.retired) else {
                     return false;
                 };
+                let bytes = child.bytes_in_all(&child_half, guard);
                 child_half.mark_detached();
                 drop(child_half);
                 drop(shard);
-                scratch.retired.push(Retired::Node(owner));
+                scratch.retired.push(Retired::Node(owner, bytes));
                 scratch.delta.nodes -= 1;
                 if parent.is_root() || (left && hub.len() > self.config.hub_threshold / 2) {
                     return false;
@@ -283,6 +284,7 @@ impl Tree {
             return false;
         };
         let child_is = few[at].clone();
+        let bytes = child.bytes_in_all(&child_half, guard);
         child_half.mark_detached();
         if mutant(Mutant::MarkShownEarly) {
             drop(child_half);
@@ -296,7 +298,7 @@ impl Tree {
         // Only now: who meets the mark finds the parent's view without the
         // child, and need not spin until it is there.
         drop(child_half);
-        scratch.retired.push(Retired::Node(owner));
+        scratch.retired.push(Retired::Node(owner, bytes));
         scratch.delta.nodes -= 1;
         empty
     }

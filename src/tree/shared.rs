@@ -3,16 +3,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use super::figures::{Figure, Sums};
 use super::lane::{Handful, Lane, LaneState};
 use super::repeated::first_repeated;
-use super::scratch::Delta;
+use super::strays::Strays;
 use super::{Holdings, NoParent, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Alarm, Arc, AtomicBool, Counter, Guard, Mutant, Mutex, MutexGuard, Ordering, SegQueue,
+    Alarm, Arc, AtomicBool, Clock, Counter, Guard, Mutant, Mutex, MutexGuard, Ordering, SegQueue,
     ShardedMap, TaskPool, mutant, pin,
 };
-use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
+use crate::{Block, LocalHash, Matches, Memory, SequenceHash, Stats, StoreError, WorkerId};
 
 /// How an index behaves.
 #[derive(Clone, Copy)]
@@ -49,12 +50,16 @@ pub(crate) struct Shared {
     dirty: SegQueue<Arc<Lane>>,
     /// Whether the alarm is set and has yet to go off.
     armed: AtomicBool,
+    /// When a lane was last listed for the alarm; 0 where the alarm is not
+    /// set. A figure.
+    recent: Counter,
+    clock: Clock,
     pool: Arc<Threads>,
     config: Config,
-    /// What lanes that are gone have left in the tree's counts.
-    departed: Mutex<Delta>,
-    refused_blocks: Counter,
-    unknown_removals: Counter,
+    /// The figures of lanes that are gone. Locked while one goes, so that who
+    /// adds up all lanes sees each in one place.
+    departed: Mutex<Sums>,
+    strays: Strays,
     /// How many of the next drains panic between their pop and their apply.
     #[cfg(test)]
     failing_drains: Counter,
@@ -62,16 +67,19 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: Config, pool: Arc<Threads>) -> Self {
+        let tree = Tree::new(config.tree);
+        let departed = Mutex::new(Sums::of_none(tree.bytes_to_begin_with()));
         Self {
-            tree: Tree::new(config.tree),
+            tree,
             registry: ShardedMap::new(config.registry_shards, Rank::Registry),
             dirty: SegQueue::new(),
             armed: AtomicBool::new(false),
+            recent: Counter::new(0),
+            clock: Clock::new(),
             pool,
             config,
-            departed: Mutex::default(),
-            refused_blocks: Counter::new(0),
-            unknown_removals: Counter::new(0),
+            departed,
+            strays: Strays::default(),
             #[cfg(test)]
             failing_drains: Counter::new(0),
         }
@@ -92,8 +100,8 @@ impl Shared {
         }
         self.tree.garbage.relieve();
         let stored = self.store_checked(worker, parent, blocks);
-        if stored.is_err() {
-            self.refused_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+        if let Err(error) = &stored {
+            self.strays.refused(error.kind(), blocks.len());
         }
         stored
     }
@@ -133,8 +141,16 @@ impl Shared {
             if !mutant(Mutant::StoreBeforeDrain) {
                 guard = self.drain_locked(&lane, &mut state, guard);
             }
+            let before = state.holdings.names.count;
             let stored = self.tree.store(&mut state.holdings, parent, blocks, &guard);
-            self.end_event(&lane, state, guard);
+            if stored.is_ok() {
+                let again = blocks.len() - (state.holdings.names.count - before);
+                lane.figures.add(Figure::Stores, 1);
+                lane.figures.add(Figure::StoredBlocks, blocks.len());
+                lane.figures.add(Figure::StoredAgain, again);
+            }
+            lane.note(&state.holdings);
+            self.end_event(state, guard);
             return match (stored, parent) {
                 (Err(NoParent), Some(parent)) => Err(no_parent(parent)),
                 _ => Ok(()),
@@ -152,10 +168,9 @@ impl Shared {
         lane.expect("one was there or was made")
     }
 
-    /// After an event: what it counted is written down, what it retired is
-    /// handed over, and what can be freed by now is freed.
-    fn end_event(&self, lane: &Lane, mut state: MutexGuard<'_, LaneState>, guard: Guard) {
-        lane.note(&state.holdings);
+    /// After an event whose figures were noted: what it retired is handed
+    /// over, and what can be freed by now is freed.
+    fn end_event(&self, mut state: MutexGuard<'_, LaneState>, guard: Guard) {
         let sealed = self.tree.hand_over(&mut state.holdings, &guard);
         state.slim();
         drop(guard);
@@ -171,13 +186,19 @@ impl Shared {
             return;
         }
         let Some(lane) = this.registry.get(&worker) else {
-            this.count_unknown(names.len());
+            this.strays.removals(1, names.len());
             return;
         };
+        // Relaxed: for a figure, and so no part of the models' search.
+        if !cfg!(kvradix_loom) && lane.unapplied.load(Ordering::Relaxed) == 0 {
+            lane.since.store(this.recent_time(), Ordering::Relaxed);
+        }
         // Raised before the names are there, so that it is never below them.
         let pending = lane.unapplied.fetch_add(names.len(), Ordering::Relaxed) + names.len();
+        let mut begins = true;
         for names in names.chunks(Handful::MOST) {
-            lane.queue.push(Handful::new(names));
+            lane.queue.push(Handful::new(names, begins));
+            begins = false;
         }
         if this.pool.tasks.threads() == 0 {
             this.drain(&lane);
@@ -243,6 +264,7 @@ impl Shared {
 
     /// Has the alarm go off a delay from now, unless it will before.
     fn arm(this: &Arc<Self>) {
+        this.recent.store(this.clock.now(), Ordering::Relaxed);
         // AcqRel: pairs with the swap in `tick`. If it comes first, the alarm
         // is set anew; else the tick that is to come sees what was listed.
         if this.armed.swap(true, Ordering::AcqRel) {
@@ -265,6 +287,9 @@ impl Shared {
         if !late {
             this.armed.swap(false, Ordering::AcqRel);
         }
+        // Behind the swap: who arms meanwhile may find his time gone, and
+        // clocks are read, but no time outlives its alarm.
+        this.recent.store(0, Ordering::Relaxed);
         Self::send_listed(this);
         if late {
             this.armed.swap(false, Ordering::AcqRel);
@@ -305,7 +330,7 @@ impl Shared {
             if let Some(left) = early {
                 let mut state = lane.state.lock(Rank::Lane);
                 let guard = this.drain_most(lane, &mut state, left, pin());
-                this.end_event(lane, state, guard);
+                this.end_event(state, guard);
             } else if lane.is_dirty() {
                 Self::drain_caught(this, lane);
             }
@@ -321,9 +346,9 @@ impl Shared {
         self.tree.garbage.relieve();
         let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
         let mut state = lane.state.lock(Rank::Lane);
-        early.iter().for_each(|names| state.batch.extend_from_slice(names.names()));
+        early.iter().for_each(|names| state.take_in(names));
         let guard = self.drain_locked(lane, &mut state, pin());
-        self.end_event(lane, state, guard);
+        self.end_event(state, guard);
     }
 
     /// The same for whoever has the lane's lock and a pin; a long queue is
@@ -344,11 +369,13 @@ impl Shared {
         mut left: usize,
         mut guard: Guard,
     ) -> Guard {
+        // What is not among these names is handed in from now on.
+        let since = if left > 0 { self.recent_time() } else { 0 };
         while left > 0 {
             // A batch that a panic has left comes first.
             while state.batch.len() < left.min(DRAIN_BATCH) {
                 let Some(handful) = lane.queue.pop() else { break };
-                state.batch.extend_from_slice(handful.names());
+                state.take_in(&handful);
             }
             if state.batch.is_empty() {
                 break;
@@ -366,7 +393,15 @@ impl Shared {
                 self.tree.remove(&mut state.holdings, &state.batch, &guard)
             };
             state.batch.clear();
-            self.count_unknown(unknown);
+            let removals = std::mem::take(&mut state.begun);
+            if state.closed {
+                self.strays.removals(removals, unknown);
+            } else {
+                lane.figures.add(Figure::Removals, removals);
+                lane.figures.add(Figure::RemovedBlocks, count - unknown);
+                lane.figures.add(Figure::Unknown, unknown);
+                lane.figures.add_batch(count);
+            }
             lane.note(&state.holdings);
             // Release: pairs with the acquire of a flush that finds nothing
             // left to do.
@@ -374,7 +409,9 @@ impl Shared {
                 lane.unapplied.fetch_sub(count, Ordering::Release);
             }
             left = left.saturating_sub(count);
-            if left > 0 {
+            if left == 0 {
+                lane.since.store(since, Ordering::Relaxed);
+            } else {
                 guard = self.hand_over(state, guard);
             }
         }
@@ -391,21 +428,33 @@ impl Shared {
         pin()
     }
 
-    fn count_unknown(&self, names: usize) {
-        if names > 0 {
-            self.unknown_removals.fetch_add(names as u64, Ordering::Relaxed);
+    /// Now, or a little earlier: no clock is read while the alarm is set. 0
+    /// where nothing ever waits.
+    #[inline]
+    fn recent_time(&self) -> u64 {
+        if self.pool.tasks.threads() == 0 {
+            return 0;
+        }
+        match self.recent.load(Ordering::Relaxed) {
+            0 => self.clock.now(),
+            recent => recent,
         }
     }
 
     pub(crate) fn clear(&self, worker: WorkerId) {
         self.tree.garbage.relieve();
-        let Some(lane) = self.registry.get(&worker) else { return };
+        let Some(lane) = self.registry.get(&worker) else { return self.strays.clear() };
         let mut state = lane.state.lock(Rank::Lane);
         let mut guard = self.drain_locked(&lane, &mut state, pin());
-        if !state.closed {
+        if state.closed {
+            self.strays.clear();
+        } else {
+            lane.figures.add(Figure::Clears, 1);
+            lane.figures.add(Figure::ClearedBlocks, state.holdings.names.count);
             guard = self.clear_locked(&mut state, guard);
+            lane.note(&state.holdings);
         }
-        self.end_event(&lane, state, guard);
+        self.end_event(state, guard);
     }
 
     /// Lets go of everything the worker holds, under one pin after the other.
@@ -431,15 +480,17 @@ impl Shared {
 
     pub(crate) fn remove_worker(this: &Arc<Self>, worker: WorkerId) {
         this.tree.garbage.relieve();
-        let Some(lane) = this.registry.get(&worker) else { return };
+        let Some(lane) = this.registry.get(&worker) else { return this.strays.leaving() };
         let mut state = lane.state.lock(Rank::Lane);
         if state.closed {
-            return;
+            return this.strays.leaving();
         }
         let guard = this.drain_locked(&lane, &mut state, pin());
+        lane.figures.add(Figure::Leavings, 1);
+        lane.figures.add(Figure::LeftBlocks, state.holdings.names.count);
         let guard = this.clear_locked(&mut state, guard);
         state.closed = true;
-        this.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
+        this.depart(&lane, &mut state);
         // Release: pairs with the acquire in `remove`, if the swap there comes
         // after the one here.
         lane.closed.store(true, Ordering::Release);
@@ -454,13 +505,19 @@ impl Shared {
         let slot = state.holdings.names.slot;
         this.tree.roster.leave(slot);
         this.tree.retire_slot(&mut state.holdings, slot);
-        this.departed.lock(Rank::Retired).add(state.holdings.scratch.delta);
-        state.holdings.scratch.delta = Delta::default();
-        this.end_event(&lane, state, guard);
+        this.end_event(state, guard);
         if listed {
             // The list is not to keep what is gone until the alarm goes off.
             Self::send_listed(this);
         }
+    }
+
+    /// Takes the lane out of the registry, and its figures along: who adds up
+    /// all finds them here or there.
+    fn depart(&self, lane: &Arc<Lane>, state: &mut LaneState) {
+        let mut departed = self.departed.lock(Rank::Departed);
+        self.registry.remove_if(&lane.worker, |held| Arc::ptr_eq(held, lane));
+        departed.take(&lane.figures, &mut state.holdings.scratch);
     }
 
     /// Every known rank of `id`.
@@ -540,29 +597,45 @@ impl Shared {
         self.with_lane(worker, |_, holdings| holdings.names.count).unwrap_or(0)
     }
 
+    /// Adds up the lanes' figures. Takes a shard of the registry after the
+    /// other, and no lane's lock.
     pub(crate) fn stats(&self) -> Stats {
-        let mut all = *self.departed.lock(Rank::Retired);
-        let (mut workers, mut held, mut pending) = (0, 0, 0);
-        for lane in self.lanes() {
-            let (names, delta) = lane.figures.get();
-            all.add(delta);
+        let departed = self.departed.lock(Rank::Departed);
+        let mut sums = *departed;
+        let (mut workers, mut pending, mut oldest) = (0, 0, u64::MAX);
+        self.registry.for_each(|_, lane| {
+            sums.add(&lane.figures);
             workers += 1;
-            held += names;
-            pending += lane.unapplied.load(Ordering::Relaxed) as u64;
-        }
-        // Shares are written one by one, so beside running events a sum may
-        // be off, but is never told as below nothing.
-        let count = |sum: i64| sum.max(0) as u64;
+            let unapplied = lane.unapplied.load(Ordering::Relaxed) as u64;
+            if unapplied > 0 {
+                pending += unapplied;
+                let since = lane.since.load(Ordering::Relaxed);
+                oldest = oldest.min(if since == 0 { u64::MAX } else { since });
+            }
+        });
+        drop(departed);
+        let mut events = sums.events();
+        let stray_names = self.strays.add_to(&mut events);
+        let retired_bytes = self.tree.garbage.bytes() as u64;
         Stats {
             workers,
-            tree_blocks: count(all.tree_blocks),
-            held_blocks: held,
-            lookup_entries: count(all.entries),
-            nodes: count(all.nodes),
+            tree_blocks: sums.now(Figure::TreeBlocks),
+            held_blocks: sums.now(Figure::Names),
+            lookup_entries: sums.now(Figure::Entries),
+            nodes: sums.now(Figure::Nodes),
             pending_removals: pending,
-            refused_blocks: self.refused_blocks.load(Ordering::Relaxed),
-            unknown_removals: self.unknown_removals.load(Ordering::Relaxed),
-            retired_bytes: self.tree.garbage.bytes() as u64,
+            pending_age_ns: self.clock.now().saturating_sub(oldest),
+            refused_blocks: events.refused.total().blocks,
+            unknown_removals: sums.count(Figure::Unknown) + stray_names,
+            retired_bytes,
+            memory: Memory {
+                tree_bytes: sums.now(Figure::TreeBytes),
+                lookup_bytes: self.tree.lookup.bytes() as u64,
+                worker_bytes: sums.now(Figure::LaneBytes),
+                retired_bytes,
+            },
+            drains: sums.drains(),
+            events,
         }
     }
 }
