@@ -57,6 +57,74 @@ pub enum StoreError {
     },
 }
 
+/// Why stores are refused, without the particulars: what one counts by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// Of [`StoreError::ParentNotFound`].
+    ParentNotFound,
+    /// Of [`StoreError::RepeatedHash`].
+    RepeatedHash,
+    /// Of [`StoreError::IndexFull`].
+    IndexFull,
+    /// Of [`StoreError::WorkerFull`].
+    WorkerFull,
+    /// Of [`StoreError::Poisoned`].
+    Poisoned,
+}
+
+impl StoreErrorKind {
+    /// Every kind.
+    pub const ALL: [StoreErrorKind; 5] = [
+        StoreErrorKind::ParentNotFound,
+        StoreErrorKind::RepeatedHash,
+        StoreErrorKind::IndexFull,
+        StoreErrorKind::WorkerFull,
+        StoreErrorKind::Poisoned,
+    ];
+
+    /// A name for labels and logs: `parent_not_found`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StoreErrorKind::ParentNotFound => "parent_not_found",
+            StoreErrorKind::RepeatedHash => "repeated_hash",
+            StoreErrorKind::IndexFull => "index_full",
+            StoreErrorKind::WorkerFull => "worker_full",
+            StoreErrorKind::Poisoned => "poisoned",
+        }
+    }
+}
+
+impl StoreError {
+    /// Why, without the particulars.
+    pub const fn kind(&self) -> StoreErrorKind {
+        match self {
+            StoreError::ParentNotFound { .. } => StoreErrorKind::ParentNotFound,
+            StoreError::RepeatedHash { .. } => StoreErrorKind::RepeatedHash,
+            StoreError::IndexFull { .. } => StoreErrorKind::IndexFull,
+            StoreError::WorkerFull { .. } => StoreErrorKind::WorkerFull,
+            StoreError::Poisoned { .. } => StoreErrorKind::Poisoned,
+        }
+    }
+
+    /// The worker that stored.
+    pub const fn worker(&self) -> WorkerId {
+        match *self {
+            StoreError::ParentNotFound { worker, .. }
+            | StoreError::RepeatedHash { worker, .. }
+            | StoreError::IndexFull { worker, .. }
+            | StoreError::WorkerFull { worker, .. }
+            | StoreError::Poisoned { worker } => worker,
+        }
+    }
+}
+
+impl fmt::Display for StoreErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,6 +1,10 @@
 //! The index as its users see it.
 
 use crate::builder::Builder;
+#[cfg(feature = "metrics")]
+use crate::metrics::Queries;
+#[cfg(feature = "metrics")]
+use crate::sync::OnceLock;
 use crate::sync::{Arc, yield_now};
 use crate::tree::{Config, Shared, Threads};
 use crate::{Block, Event, LocalHash, Matches, Refused, SequenceHash, Stats, StoreError, WorkerId};
@@ -13,6 +17,9 @@ use crate::{Block, Event, LocalHash, Matches, Refused, SequenceHash, Stats, Stor
 pub struct Index {
     /// `None` only while it is being dropped.
     shared: Option<Arc<Shared>>,
+    /// Counts of the queries, once somebody wants to see them.
+    #[cfg(feature = "metrics")]
+    queries: OnceLock<Arc<Queries>>,
 }
 
 impl Index {
@@ -27,7 +34,17 @@ impl Index {
     }
 
     pub(crate) fn with(config: Config, threads: Arc<Threads>) -> Self {
-        Self { shared: Some(Arc::new(Shared::new(config, threads))) }
+        Self {
+            shared: Some(Arc::new(Shared::new(config, threads))),
+            #[cfg(feature = "metrics")]
+            queries: OnceLock::new(),
+        }
+    }
+
+    /// Counts the queries from now on.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn count_queries(&self) -> Arc<Queries> {
+        self.queries.get_or_init(Arc::default).clone()
     }
 
     #[inline]
@@ -206,7 +223,12 @@ impl Index {
     /// }
     /// ```
     pub fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
-        self.shared().matches_into(query, matches);
+        let ask = |matches: &mut Matches| self.shared().matches_into(query, matches);
+        #[cfg(feature = "metrics")]
+        if let Some(queries) = self.queries.get() {
+            return queries.observe(matches, ask);
+        }
+        ask(matches);
     }
 
     /// Returns once every event handed in before is visible; also frees what

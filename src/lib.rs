@@ -105,6 +105,7 @@
 //! None is on by default.
 //! - `serde`: `Serialize` and `Deserialize` for hashes, [`Event`], [`Match`]
 //!   and [`Stats`].
+//! - `metrics`: Prometheus metrics of any number of indexes (`metrics::Metrics`).
 //! - `cli`: the binary `kvradix` (`replay` and `churn`) and what it needs; the
 //!   library stays as it is.
 
@@ -112,6 +113,8 @@
 #![cfg_attr(kvradix_loom, allow(deprecated))]
 
 pub mod hash;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod reference;
 
 mod builder;
@@ -125,12 +128,12 @@ mod sync;
 mod tree;
 
 pub use builder::{Builder, Pool};
-pub use error::{Refused, StoreError};
+pub use error::{Refused, StoreError, StoreErrorKind};
 pub use event::Event;
 pub use ids::{Block, LocalHash, SequenceHash, WorkerId};
 pub use index::Index;
 pub use matches::{Match, Matches};
-pub use stats::Stats;
+pub use stats::{Count, DrainCounts, EventCounts, Memory, Refusals, Stats};
 
 /// What the models of `loom-tests` need; no part of the library.
 #[cfg(kvradix_loom)]

@@ -77,6 +77,13 @@ impl Matches {
         found.map_or(0, |found| found.depth)
     }
 
+    /// The most blocks that a worker holds.
+    #[cfg(feature = "metrics")]
+    #[inline]
+    pub(crate) fn deepest(&self) -> u32 {
+        self.found.0.last().map_or(0, |found| found.depth)
+    }
+
     /// Forgets the answer, keeps the buffers.
     pub fn clear(&mut self) {
         self.found.0.clear();

@@ -15,7 +15,10 @@
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::{Block, Event, LocalHash, Matches, Refused, SequenceHash, Stats, StoreError, WorkerId};
+use crate::{
+    Block, Event, EventCounts, LocalHash, Matches, Refused, SequenceHash, Stats, StoreError,
+    WorkerId,
+};
 
 /// A path of local hashes from the root. Numbers are never used twice, and a
 /// path's is above those of the paths it starts with.
@@ -142,8 +145,7 @@ pub struct ReferenceIndex {
     places: Places,
     max_blocks: Option<u64>,
     max_worker_blocks: Option<u64>,
-    refused_blocks: u64,
-    limited_blocks: u64,
+    events: EventCounts,
     unknown_removals: u64,
 }
 
@@ -191,11 +193,20 @@ impl ReferenceIndex {
         if blocks.is_empty() {
             return Ok(());
         }
+        let held_before = self.held(worker);
         let stored = self.try_store(worker, parent, blocks);
-        if let Err(error) = stored {
-            self.refused_blocks += blocks.len() as u64;
-            if matches!(error, StoreError::WorkerFull { .. } | StoreError::IndexFull { .. }) {
-                self.limited_blocks += blocks.len() as u64;
+        let count = blocks.len() as u64;
+        match &stored {
+            Ok(()) => {
+                self.events.stores += 1;
+                self.events.stored_blocks += count;
+                let new = self.held(worker) - held_before;
+                self.events.stored_again += count - new as u64;
+            }
+            Err(error) => {
+                let refused = self.events.refused.of_mut(error.kind());
+                refused.events += 1;
+                refused.blocks += count;
             }
         }
         stored
@@ -261,10 +272,18 @@ impl ReferenceIndex {
     /// `worker` no longer has `names`. Those it does not have are counted
     /// and change nothing.
     pub fn remove(&mut self, worker: WorkerId, names: &[SequenceHash]) {
+        if names.is_empty() {
+            return;
+        }
+        match self.workers.contains_key(&worker) {
+            true => self.events.removals += 1,
+            false => self.events.stray_removals += 1,
+        }
         for name in names {
             let state = self.workers.get_mut(&worker);
             match state.and_then(|state| Some((state.names.remove(name)?, state))) {
                 Some((place, state)) => {
+                    self.events.removed_blocks += 1;
                     state.let_go(place);
                     self.places.give_back(place);
                 }
@@ -275,18 +294,35 @@ impl ReferenceIndex {
 
     /// `worker` has no name any more; it stays known if it was.
     pub fn clear(&mut self, worker: WorkerId) {
-        if let Some(state) = self.workers.get_mut(&worker) {
-            let names = std::mem::take(state).names;
-            for place in names.into_values() {
-                self.places.give_back(place);
+        match self.give_up_all(worker) {
+            Some(names) => {
+                self.events.clears += 1;
+                self.events.cleared_blocks += names;
             }
+            None => self.events.stray_clears += 1,
         }
     }
 
     /// Clears `worker` and forgets it.
     pub fn remove_worker(&mut self, worker: WorkerId) {
-        self.clear(worker);
-        self.workers.remove(&worker);
+        match self.give_up_all(worker) {
+            Some(names) => {
+                self.events.leavings += 1;
+                self.events.left_blocks += names;
+                self.workers.remove(&worker);
+            }
+            None => self.events.stray_leavings += 1,
+        }
+    }
+
+    /// The worker has no name any more; how many it had, if it is known.
+    fn give_up_all(&mut self, worker: WorkerId) -> Option<u64> {
+        let names = std::mem::take(self.workers.get_mut(&worker)?).names;
+        let count = names.len() as u64;
+        for place in names.into_values() {
+            self.places.give_back(place);
+        }
+        Some(count)
     }
 
     /// Clears and forgets every rank of worker `id`.
@@ -361,17 +397,18 @@ impl ReferenceIndex {
     /// Does nothing: every removal has been applied.
     pub fn flush_worker(&self, _worker: WorkerId) {}
 
-    /// Counts of what is kept. `nodes`, `pending_removals` and
-    /// `retired_bytes`, which speak of the index's structure, are 0, and so
-    /// is `lookup_entries`: see [`held_places`](Self::held_places), its bound.
+    /// Counts of what is kept and of the events. What speaks of the index's
+    /// structure is 0: nodes, memory, pending removals and drains. So is
+    /// `lookup_entries`: see [`held_places`](Self::held_places), its bound.
     pub fn stats(&self) -> Stats {
         Stats {
             workers: self.workers.len() as u64,
             tree_blocks: self.places.paths.len() as u64,
             held_blocks: self.workers.values().map(|state| state.names.len() as u64).sum(),
-            refused_blocks: self.refused_blocks,
-            limited_blocks: self.limited_blocks,
+            refused_blocks: self.events.refused.total().blocks,
+            limited_blocks: self.events.refused.limited().blocks,
             unknown_removals: self.unknown_removals,
+            events: self.events,
             ..Stats::default()
         }
     }

@@ -8,6 +8,7 @@ mod check;
 mod columns;
 mod edit;
 mod export;
+mod figures;
 mod garbage;
 mod hub;
 mod lane;
@@ -26,6 +27,7 @@ mod shared;
 mod slot_array;
 mod slots;
 mod store;
+mod strays;
 mod turn;
 mod view;
 mod walk;
@@ -38,13 +40,14 @@ use garbage::Garbage;
 use hub::Hub;
 use limits::{Full, Limits};
 use lookup::Lookup;
+use mend::Mended;
 use names::Names;
 use node::{Children, Node};
-use scratch::{Delta, Scratch};
+use scratch::Scratch;
 use slots::{Roster, SlotPool};
 
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fold, Mutex};
+use crate::sync::{Arc, Fold, Mutex, pin};
 
 /// The tree, its lookup and what has left them.
 pub(crate) struct Tree {
@@ -53,9 +56,8 @@ pub(crate) struct Tree {
     roster: Roster,
     garbage: Garbage,
     limits: Limits,
-    /// Counts that are in no lane's share: of lanes that are gone, and of what
-    /// was mended after a panic.
-    strays: Mutex<Delta>,
+    /// Counts that are in no lane's share: of what was mended after a panic.
+    mended: Mutex<Mended>,
     fold: Fold,
     config: TreeConfig,
 }
@@ -106,10 +108,16 @@ impl Tree {
             roster: Roster::new(pool.clone()),
             garbage: Garbage::new(pool),
             limits: Limits::new(config.max_blocks, config.max_worker_blocks),
-            strays: Mutex::default(),
+            mended: Mutex::default(),
             fold,
             config,
         }
+    }
+
+    /// Bytes of the root with its table, while it is new.
+    fn bytes_to_begin_with(&self) -> usize {
+        let half = self.root.read(Rank::Parent);
+        self.root.bytes_in_all(&half, &pin()) + half.hub().map_or(0, |hub| hub.bytes())
     }
 }
 

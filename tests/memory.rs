@@ -310,3 +310,73 @@ fn an_export_keeps_back_nothing_that_others_retire() {
     retired.sort_unstable();
     assert!(retired[retired.len() / 2] < 1 << 18, "after each flush: {retired:?}");
 }
+
+/// `Stats::memory` is an account, kept where memory is taken and given back:
+/// here it is held to what the allocator says.
+#[test]
+fn the_account_of_memory_is_what_the_allocator_gave() {
+    let _alone = alone();
+    let chain = |from: u64, to: u64| blocks((from..to).map(|i| (i, i)));
+    type Fill<'a> = &'a dyn Fn(&Index);
+    let prompts: Fill = &|index| {
+        for n in 0..4_000 {
+            index.store(worker(n % 16), None, &chain(n * 64, n * 64 + 64)).unwrap();
+        }
+    };
+    let shared: Fill = &|index| {
+        for n in 0..16_000 {
+            index.store(worker(n % 8), None, &chain(n / 8 * 64, n / 8 * 64 + 64)).unwrap();
+        }
+    };
+    let suffixes: Fill = &|index| {
+        index.store(worker(1), None, &chain(0, 16)).unwrap();
+        for n in 2..32_000 {
+            index.store(worker(1), below(15), &chain(n * 8, n * 8 + 8)).unwrap();
+        }
+    };
+    let decode: Fill = &|index| {
+        for n in 0..200_000u64 {
+            let parent = if n % 1_000 == 0 { None } else { below(n - 1) };
+            index.store(worker(n / 1_000 % 8), parent, &chain(n, n + 1)).unwrap();
+        }
+    };
+    let own_names: Fill = &|index| {
+        for n in 0..4_000 {
+            let name = |i| (n % 8) << 32 | i;
+            let content = n / 8 * 64..n / 8 * 64 + 64;
+            index.store(worker(n % 8), None, &blocks(content.map(|i| (name(i), i)))).unwrap();
+        }
+    };
+    let evicted: Fill = &|index| {
+        prompts(index);
+        for n in 0..4_000 {
+            index.remove(worker(n % 16), &names(n * 64 + 8..n * 64 + 64));
+        }
+    };
+    let shapes = [
+        ("prompts", prompts),
+        ("shared prompts", shared),
+        ("suffixes", suffixes),
+        ("decode", decode),
+        ("own names", own_names),
+        ("evicted", evicted),
+    ];
+    for (shape, fill) in shapes {
+        let index = Index::builder().drain_threads(0).build();
+        let empty = index.stats().memory.total() as isize;
+        let before = live(&index);
+        fill(&index);
+        let given = live(&index) - before;
+        let told = index.stats().memory.total() as isize - empty;
+        println!("{shape}: {told} bytes told, {given} given");
+        let near = |told: isize, given: isize| (told - given).abs() < given / 50 + (64 << 10);
+        assert!(near(told, given), "{shape}: {told} of {given}");
+        for known in index.workers() {
+            index.remove_worker(known);
+        }
+        let kept = live(&index) - before;
+        let told = index.stats().memory.total() as isize - empty;
+        println!("{shape}, emptied: {told} bytes told, {kept} kept");
+        assert!(near(told, kept), "{shape}, emptied: {told} of {kept}");
+    }
+}

@@ -10,6 +10,8 @@
 pub enum Rank {
     /// One worker's lane.
     Lane = 1,
+    /// The figures of the lanes that are gone, while one goes.
+    Departed,
     /// A shard of the map from workers to lanes.
     Registry,
     /// The table of slots.
@@ -26,6 +28,9 @@ pub enum Rank {
     Lookup,
     /// The list of retired values.
     Retired,
+    /// The list of indexes that metrics show; no other lock is taken with it.
+    #[cfg(feature = "metrics")]
+    WatchList,
 }
 
 /// Proof that a rank was entered; leaving is its drop.

@@ -21,6 +21,8 @@ use super::rank::{self, Held, Rank};
 
 pub(crate) use crossbeam::queue::SegQueue;
 pub(crate) use std::collections::{HashMap, HashSet};
+#[cfg(feature = "metrics")]
+pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 pub(crate) use std::sync::{Arc, Weak};
 
@@ -232,6 +234,21 @@ impl Guard {
     }
 }
 
+/// Time since it was made.
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// In nanoseconds; at least 1.
+    #[cold]
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+}
+
 /// Lets other threads run.
 pub(crate) fn yield_now() {
     thread::yield_now();
@@ -363,6 +380,17 @@ struct TableSeen {
     mask: std::sync::atomic::AtomicUsize,
 }
 
+impl TableSeen {
+    /// Under the shard's lock.
+    #[inline]
+    fn note<T>(&self, end: NonNull<T>, buckets: usize) {
+        if self.end.get() != end.as_ptr().cast() {
+            self.end.set(end.as_ptr().cast());
+            self.mask.store(buckets - 1, super::Ordering::Relaxed);
+        }
+    }
+}
+
 /// Entries for which an emptied shard keeps room.
 const KEPT_ENTRIES: usize = 256;
 
@@ -438,11 +466,7 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
                 unsafe {
                     shard.insert_in_slot(hash as u64, slot, entry);
                 }
-                let (seen, end) = (&self.seen[self.map.determine_shard(hash)], shard.data_end());
-                if seen.end.get() != end.as_ptr().cast() {
-                    seen.end.set(end.as_ptr().cast());
-                    seen.mask.store(shard.buckets() - 1, super::Ordering::Relaxed);
-                }
+                self.seen[self.map.determine_shard(hash)].note(shard.data_end(), shard.buckets());
                 Some(value)
             }
         }
@@ -469,8 +493,19 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
         if shard.capacity() > KEPT_ENTRIES && shard.len() * 8 < shard.capacity() {
             let keep = shard.len() * 2;
             shard.shrink_to(keep, |(k, _)| self.map.hash_usize(k) as u64);
+            self.seen[self.map.determine_shard(hash)].note(shard.data_end(), shard.buckets());
         }
         true
+    }
+
+    /// Bytes of the tables, empty buckets included; takes no lock.
+    pub(crate) fn bytes(&self) -> usize {
+        let buckets = |seen: &TableSeen| match seen.mask.load(super::Ordering::Relaxed) {
+            0 => 0,
+            mask => mask + 1,
+        };
+        let all: usize = self.seen.iter().map(buckets).sum();
+        all * (size_of::<(K, V)>() + 1)
     }
 
     /// Calls `see` with every entry, a shard at a time.

@@ -19,6 +19,7 @@ use crate::sync::{Arc, Guard, pin};
 struct Found {
     nodes: u64,
     blocks: u64,
+    bytes: u64,
     /// Held places whose name must have an entry.
     entries: BTreeMap<SequenceHash, Place>,
     /// Whether a worker waits to be healed: until then there may be blocks
@@ -59,6 +60,7 @@ impl Shared {
         assert_eq!(stats.tree_blocks, found.blocks, "blocks counted and seen");
         assert_eq!(stats.lookup_entries, entries.len() as u64, "entries counted and seen");
         assert_eq!(stats.held_blocks, names, "names counted and seen");
+        assert_eq!(stats.memory.tree_bytes, found.bytes, "bytes counted and seen");
     }
 
     /// One node; its children.
@@ -112,6 +114,8 @@ impl Shared {
             found.nodes += 1;
             found.blocks += u64::from(view.len());
         }
+        let table = half.hub().map_or(0, |hub| hub.bytes());
+        found.bytes += (node.bytes_in_all(&half, guard) + table) as u64;
         self.check_owners(node, &half, found, guard);
         children
     }

@@ -2,7 +2,7 @@
 
 use super::Tree;
 use super::columns::Columns;
-use super::garbage::Retired;
+use super::garbage::{Outgoing, Retired};
 use super::levels::{self, Level};
 use super::mask::Mask;
 use super::node::{Children, Half, Node};
@@ -36,6 +36,8 @@ pub(super) struct Edit<'n> {
     /// Shorter columns, to take the place of the node's with the next view.
     cut: Option<Columns>,
     replaced: Replaced,
+    /// Bytes of what came in the place of that.
+    made: usize,
 }
 
 /// What the view that readers see still names and the next one will not:
@@ -49,8 +51,8 @@ impl Replaced {
         *free.expect("columns and a hub at most") = Some(value);
     }
 
-    fn hand_over(&mut self, retired: &mut Vec<Retired>) {
-        retired.extend(self.0.iter_mut().filter_map(Option::take));
+    fn hand_over(&mut self, retired: &mut Outgoing) {
+        self.0.iter_mut().filter_map(Option::take).for_each(|value| retired.push(value));
     }
 }
 
@@ -86,6 +88,7 @@ impl<'n> Edit<'n> {
             published: false,
             cut: None,
             replaced: Replaced::default(),
+            made: 0,
         };
         fault(Fault::NodeLocked);
         edit
@@ -218,6 +221,7 @@ impl<'n> Edit<'n> {
     /// Puts `columns` in the place of the node's, which readers may still
     /// see; they have all blocks of the view.
     pub(super) fn replace_columns(&mut self, columns: Columns) {
+        self.made += columns.bytes();
         let before = std::mem::replace(&mut self.half.columns, columns);
         self.replaced.push(Retired::Columns(before));
         self.node.moved_columns(&self.half);
@@ -226,8 +230,11 @@ impl<'n> Edit<'n> {
     }
 
     /// Puts `children`, the same ones, in the place of the node's; a hub
-    /// among those readers may still see.
+    /// among those readers may still see. A new hub is nobody else's yet.
     pub(super) fn replace_children(&mut self, children: Children) {
+        if let Children::Hub(hub) = &children {
+            self.made += hub.bytes();
+        }
         if let Children::Hub(hub) = std::mem::replace(&mut self.half.children, children) {
             self.replaced.push(Retired::Hub(hub));
         }
@@ -264,11 +271,13 @@ impl<'n> Edit<'n> {
     pub(super) fn commit(&mut self, view: Option<ViewBox>, scratch: &mut Scratch) {
         if let Some(view) = view {
             if let Some(columns) = self.cut.take() {
+                self.made += columns.bytes();
                 let before = std::mem::replace(&mut self.half.columns, columns);
                 self.replaced.push(Retired::Columns(before));
                 self.node.moved_columns(&self.half);
             }
             scratch.delta.tree_blocks += i64::from(self.len) - i64::from(self.view.len());
+            scratch.retired.made(std::mem::take(&mut self.made) + view.get().bytes());
             let before = self.node.publish(&mut self.half, view);
             scratch.retired.push(Retired::View(before));
             self.replaced.hand_over(&mut scratch.retired);
@@ -282,10 +291,11 @@ impl Drop for Edit<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.published {
-            let mut retired = Vec::new();
+            let mut retired = Outgoing::default();
+            retired.made(self.made);
             self.tree.mend(self.node, &mut self.half, self.slot, &mut retired, self.guard);
             self.replaced.hand_over(&mut retired);
-            self.tree.garbage.take(&mut retired, self.guard);
+            self.tree.take_mended(&mut retired, self.guard);
         }
     }
 }

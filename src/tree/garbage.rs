@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use super::columns::Columns;
 use super::hub::Hub;
+use super::lane::slim;
 use super::node::Node;
 use super::slot_array::SlotBox;
 use super::slots::SlotPool;
@@ -24,7 +25,8 @@ use crate::sync::{
 pub(super) enum Retired {
     View(ViewBox),
     Columns(Columns),
-    Node(Arc<Node>),
+    /// A detached node, and how many bytes go with it.
+    Node(#[expect(dead_code, reason = "owned until it is freed")] Arc<Node>, usize),
     Slots(SlotBox),
     Hub(Arc<Hub>),
     /// A worker's slot: given out again when no reader can still see the bits
@@ -33,16 +35,51 @@ pub(super) enum Retired {
 }
 
 impl Retired {
+    /// Bytes that are free once it is.
+    #[inline]
     fn bytes(&self) -> usize {
-        let owned = match self {
+        match self {
             Retired::View(view) => view.get().bytes(),
             Retired::Columns(columns) => columns.bytes(),
-            Retired::Node(node) => node.bytes(),
+            Retired::Node(_, bytes) => *bytes,
             Retired::Slots(slots) => slots.get().bytes(),
             Retired::Hub(hub) => hub.bytes(),
             Retired::Slot(_) => 0,
-        };
-        owned + size_of::<Self>()
+        }
+    }
+}
+
+/// What an event takes out of the tree, to be handed over at its end.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    values: Vec<Retired>,
+    /// Their bytes.
+    bytes: usize,
+    /// How this lane's events have changed the tree's bytes: what they put in
+    /// less what they took out.
+    pub(super) balance: i64,
+}
+
+impl Outgoing {
+    /// Takes in a value that no reader will find any more.
+    #[inline(always)]
+    pub(super) fn push(&mut self, value: Retired) {
+        let bytes = value.bytes();
+        self.bytes += bytes;
+        self.balance -= bytes as i64;
+        self.values.push(value);
+    }
+
+    /// Notes that the tree has so many bytes more.
+    #[inline]
+    pub(super) fn made(&mut self, bytes: usize) {
+        self.balance += bytes as i64;
+    }
+
+    /// Keeps a small buffer only; all was handed over.
+    pub(super) fn slim(&mut self) {
+        debug_assert!(self.values.is_empty());
+        slim(&mut self.values);
     }
 }
 
@@ -102,16 +139,17 @@ impl Garbage {
 
     /// Takes in what an event retired, all of it unlinked by now. Whether a
     /// batch was sealed, so that `reclaim` may find something soon.
-    pub(super) fn take(&self, retired: &mut Vec<Retired>, guard: &Guard) -> bool {
-        if retired.is_empty() {
+    pub(super) fn take(&self, retired: &mut Outgoing, guard: &Guard) -> bool {
+        let Outgoing { values, bytes, .. } = retired;
+        if values.is_empty() {
             return false;
         }
+        let bytes = std::mem::take(bytes) + values.len() * size_of::<Retired>();
         if mutant(Mutant::FreeAtOnce) {
-            retired.retain(|value| matches!(value, Retired::Slot(_)));
+            values.retain(|value| matches!(value, Retired::Slot(_)));
         }
         let mut list = self.list.lock(Rank::Retired);
-        let bytes: usize = retired.iter().map(Retired::bytes).sum();
-        list.open.append(retired);
+        list.open.append(values);
         list.open_bytes += bytes;
         // Relaxed: a figure; changed under the list's lock alone.
         self.bytes.store((self.bytes() + bytes) as u64, Ordering::Relaxed);

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
 
-use super::garbage::Retired;
+use super::garbage::{Outgoing, Retired};
 use super::node::Node;
 use super::slot_array::{Header, SlotBox, Slots};
 use crate::LocalHash;
@@ -192,8 +192,8 @@ impl Hub {
         all
     }
 
-    /// Bytes of a table that has left its parent's half, so that no array of
-    /// it is replaced any more; about.
+    /// Bytes of a table no array of which is replaced meanwhile: one that is
+    /// not yet in its parent's half, or has left it; about.
     pub(super) fn bytes(&self) -> usize {
         // SAFETY: as said; the arrays go with the table.
         let array = |shard: &Shard| unsafe { shard.slots() }.map_or(0, Slots::bytes);
@@ -253,7 +253,7 @@ impl Locked<'_> {
 
     /// Makes room for one more child. An array that was replaced for it goes
     /// to `retired`.
-    pub(super) fn make_room(&mut self, retired: &mut Vec<Retired>) {
+    pub(super) fn make_room(&mut self, retired: &mut Outgoing) {
         let capacity = self.slots().map_or(0, Slots::capacity);
         if (self.state.used + 1) * 4 > capacity * 3 {
             self.resize(self.state.live + 1, retired);
@@ -262,7 +262,7 @@ impl Locked<'_> {
 
     /// Adds a child; there is none of its key. An array that was replaced for
     /// it goes to `retired`.
-    pub(super) fn insert(&mut self, child: Arc<Node>, retired: &mut Vec<Retired>) {
+    pub(super) fn insert(&mut self, child: Arc<Node>, retired: &mut Outgoing) {
         self.make_room(retired);
         self.hub.count(child.offset(), true);
         // The slot owns this count until `remove`, or the table's drop.
@@ -278,7 +278,7 @@ impl Locked<'_> {
     pub(super) fn remove(
         &mut self,
         child: &Node,
-        retired: &mut Vec<Retired>,
+        retired: &mut Outgoing,
     ) -> Option<(Arc<Node>, bool)> {
         let slots = self.slots()?;
         let capacity = slots.capacity();
@@ -295,7 +295,7 @@ impl Locked<'_> {
 
     /// Replaces the array by one with room for `live` children and as many
     /// more.
-    fn resize(&mut self, live: usize, retired: &mut Vec<Retired>) {
+    fn resize(&mut self, live: usize, retired: &mut Outgoing) {
         let next = if live == 0 {
             ptr::null_mut()
         } else {
@@ -305,6 +305,7 @@ impl Locked<'_> {
                 let key = unsafe { child.as_ref() };
                 next.get().put(self.hub.hash(key.offset(), key.first()), child);
             }
+            retired.made(next.get().bytes());
             next.into_raw()
         };
         let before = self.shard.slots.load(Ordering::Relaxed);

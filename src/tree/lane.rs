@@ -6,8 +6,9 @@
 //! or nothing of another drain.
 
 use super::Holdings;
+use super::figures::Figures;
 use super::names::Names;
-use super::scratch::{Delta, Scratch};
+use super::scratch::Scratch;
 use crate::sync::{
     AtomicBool, AtomicUsize, Counter, Fold, Mutant, Mutex, Ordering, SegQueue, mutant,
 };
@@ -21,6 +22,8 @@ pub(super) struct Lane {
     /// Names handed in and not yet applied: raised before a name is queued,
     /// lowered after its removal is published.
     pub(super) unapplied: AtomicUsize,
+    /// When the oldest of these was handed in, or a little earlier; a figure.
+    pub(super) since: Counter,
     /// Whether the lane is in the list that the alarm goes through.
     pub(super) listed: AtomicBool,
     /// Whether a task of the pool is on its way to this lane.
@@ -29,11 +32,15 @@ pub(super) struct Lane {
     pub(super) closed: AtomicBool,
     pub(super) state: Mutex<LaneState>,
     pub(super) figures: Figures,
+    /// Whether the lane is poisoned, as 0 or 1; a figure.
+    pub(super) poisoned: Counter,
 }
 
 /// A few names, so that the queue's work is not done for each.
 pub(super) struct Handful {
-    count: usize,
+    count: u32,
+    /// Whether a removal begins with it, else it is more of the one before.
+    begins: bool,
     names: [SequenceHash; Handful::MOST],
 }
 
@@ -41,14 +48,14 @@ impl Handful {
     pub(super) const MOST: usize = 8;
 
     /// `names`, at most `MOST`.
-    pub(super) fn new(names: &[SequenceHash]) -> Self {
-        let mut handful = Self { count: names.len(), names: Default::default() };
+    pub(super) fn new(names: &[SequenceHash], begins: bool) -> Self {
+        let mut handful = Self { count: names.len() as u32, begins, names: Default::default() };
         handful.names[..names.len()].copy_from_slice(names);
         handful
     }
 
     pub(super) fn names(&self) -> &[SequenceHash] {
-        &self.names[..self.count]
+        &self.names[..self.count as usize]
     }
 }
 
@@ -57,6 +64,8 @@ pub(super) struct LaneState {
     pub(super) holdings: Holdings,
     /// Names popped and not yet applied; what a drain that panicked leaves.
     pub(super) batch: Vec<SequenceHash>,
+    /// How many removals begin in it.
+    pub(super) begun: usize,
     /// Whether the worker was removed: the lane takes no more events, and a
     /// store begins anew at the registry.
     pub(super) closed: bool,
@@ -65,24 +74,13 @@ pub(super) struct LaneState {
     pub(super) poisoned: bool,
 }
 
-/// The lane's share of the index's counts, written under its lock, read by
-/// anybody.
-#[derive(Default)]
-pub(super) struct Figures {
-    names: Counter,
-    tree_blocks: Counter,
-    nodes: Counter,
-    entries: Counter,
-    /// Whether the lane is poisoned, as 0 or 1.
-    pub(super) poisoned: Counter,
-}
-
 impl Lane {
     pub(super) fn new(worker: WorkerId, slot: u32, fold: Fold) -> Self {
         Self {
             worker,
             queue: SegQueue::new(),
             unapplied: AtomicUsize::new(0),
+            since: Counter::new(0),
             listed: AtomicBool::new(false),
             scheduled: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -92,17 +90,20 @@ impl Lane {
                     scratch: Scratch { slot, ..Scratch::default() },
                 },
                 batch: Vec::new(),
+                begun: 0,
                 closed: false,
                 poisoned: false,
             }),
             figures: Figures::default(),
+            poisoned: Counter::new(0),
         }
     }
 
-    /// Writes down the lane's share of the counts.
+    /// Writes down what the worker has and how its events changed the tree.
     #[inline]
     pub(super) fn note(&self, holdings: &Holdings) {
-        self.figures.set(holdings.names.count, holdings.scratch.delta);
+        let Holdings { names, scratch } = holdings;
+        self.figures.set(names.count, scratch, size_of::<Self>() + names.bytes);
     }
 
     /// Whether removals wait.
@@ -116,6 +117,13 @@ impl Lane {
 }
 
 impl LaneState {
+    /// Adds a handful to the batch.
+    #[inline]
+    pub(super) fn take_in(&mut self, handful: &Handful) {
+        self.batch.extend_from_slice(handful.names());
+        self.begun += usize::from(handful.begins);
+    }
+
     /// Gives back what a large event made the buffers grow to: a fleet has
     /// many lanes, and few of them are at work.
     pub(super) fn slim(&mut self) {
@@ -133,32 +141,4 @@ const KEPT: usize = 64;
 pub(super) fn slim<T>(buffer: &mut Vec<T>) {
     buffer.clear();
     buffer.shrink_to(KEPT);
-}
-
-impl Figures {
-    /// Writes the lane's share down.
-    pub(super) fn set(&self, names: usize, delta: Delta) {
-        self.names.store(names as u64, Ordering::Relaxed);
-        self.tree_blocks.store(delta.tree_blocks as u64, Ordering::Relaxed);
-        self.nodes.store(delta.nodes as u64, Ordering::Relaxed);
-        self.entries.store(delta.entries as u64, Ordering::Relaxed);
-    }
-
-    /// The names, and the rest.
-    pub(super) fn get(&self) -> (u64, Delta) {
-        let delta = Delta {
-            tree_blocks: self.tree_blocks.load(Ordering::Relaxed) as i64,
-            nodes: self.nodes.load(Ordering::Relaxed) as i64,
-            entries: self.entries.load(Ordering::Relaxed) as i64,
-        };
-        (self.names.load(Ordering::Relaxed), delta)
-    }
-}
-
-impl Delta {
-    pub(super) fn add(&mut self, other: Delta) {
-        self.tree_blocks += other.tree_blocks;
-        self.nodes += other.nodes;
-        self.entries += other.entries;
-    }
 }

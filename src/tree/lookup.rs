@@ -67,6 +67,11 @@ impl Lookup {
         self.map.remove_if(&name, |held| *held == place)
     }
 
+    /// Bytes of the tables.
+    pub(super) fn bytes(&self) -> usize {
+        self.map.bytes()
+    }
+
     /// Calls `see` with every entry; for the checker.
     pub(super) fn for_each(&self, mut see: impl FnMut(SequenceHash, Place)) {
         self.map.for_each(|name, place| see(*name, *place));

@@ -12,7 +12,7 @@
 //! out of every answer. To *heal* it the whole tree is gone through for what
 //! the worker holds and for what was left.
 
-use super::garbage::Retired;
+use super::garbage::{Outgoing, Retired};
 use super::levels;
 use super::node::{Children, Half, Node};
 use super::place::Place;
@@ -37,13 +37,20 @@ pub(super) struct Newborn<'n> {
     pub(super) named: bool,
 }
 
+/// What mending has changed in the counts and is in no lane's share.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Mended {
+    pub(super) entries: i64,
+    pub(super) tree_bytes: i64,
+}
+
 impl Drop for Newborn<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.named {
-            let mut retired = Vec::new();
+            let mut retired = Outgoing::default();
             self.tree.mend(self.node, &mut self.half, self.slot, &mut retired, self.guard);
-            self.tree.garbage.take(&mut retired, self.guard);
+            self.tree.take_mended(&mut retired, self.guard);
         }
     }
 }
@@ -62,7 +69,7 @@ impl Tree {
         node: &Node,
         half: &mut Half,
         slot: u32,
-        retired: &mut Vec<Retired>,
+        retired: &mut Outgoing,
         guard: &Guard,
     ) {
         let view = node.view(guard);
@@ -80,7 +87,7 @@ impl Tree {
                 removed += i64::from(entry);
             }
         }
-        self.strays.lock(Rank::Retired).entries -= removed;
+        self.mended.lock(Rank::Retired).entries -= removed;
 
         let kids: Vec<Kid> = match &half.children {
             Children::Few(few) => few.iter().map(Kid::new).collect(),
@@ -88,7 +95,15 @@ impl Tree {
         };
         let window = half.columns.window(view.len());
         let next = ViewBox::new(window, &levels, &kids, None, None, half.hub());
+        retired.made(next.get().bytes());
         retired.push(Retired::View(node.publish(half, next)));
+    }
+
+    /// Retires what mending has replaced.
+    #[cold]
+    pub(super) fn take_mended(&self, retired: &mut Outgoing, guard: &Guard) {
+        self.mended.lock(Rank::Retired).tree_bytes += std::mem::take(&mut retired.balance);
+        self.garbage.take(retired, guard);
     }
 
     /// Takes the worker out of every node, and out of the tree what panics
@@ -144,14 +159,6 @@ impl Tree {
         if self.settle(scratch, node, guard) {
             self.detach(scratch, owner_of(node, guard), guard);
         }
-    }
-
-    /// A lane that is closed leaves its share in the counts.
-    pub(super) fn close_books(&self, scratch: &mut Scratch) {
-        self.give_room_back(scratch);
-        let share = std::mem::take(&mut scratch.delta);
-        scratch.settled = 0;
-        self.strays.lock(Rank::Retired).add(share);
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Names {
     private: HashMap<SequenceHash, Place, Fold>,
     /// Places with private names.
     aliases: HashMap<Place, Aliases, Fold>,
+    /// Bytes of the three tables, counted anew when one changes its size.
+    pub(super) bytes: usize,
 }
 
 /// The names of a place that has private ones.
@@ -58,6 +60,7 @@ impl Names {
             latest: None,
             private: HashMap::with_hasher(fold),
             aliases: HashMap::with_hasher(fold),
+            bytes: 0,
         }
     }
 
@@ -143,11 +146,16 @@ impl Names {
         place: Place,
         held: bool,
     ) -> Option<Place> {
+        let full = self.private.len() == self.private.capacity()
+            || self.aliases.len() == self.aliases.capacity();
         let before = self.private.insert(name, place);
         debug_assert!(before != Some(place));
         let fresh = Aliases { private: 0, canonical: held };
         self.aliases.entry(place).or_insert(fresh).private += 1;
         self.count += 1;
+        if full {
+            self.count_bytes();
+        }
         before
     }
 
@@ -157,7 +165,9 @@ impl Names {
             return None;
         }
         let place = self.private.remove(&name);
-        shrink(&mut self.private);
+        if shrink(&mut self.private) {
+            self.count_bytes();
+        }
         place
     }
 
@@ -178,7 +188,9 @@ impl Names {
         let Aliases { private, canonical } = *aliases;
         if private == 0 {
             self.aliases.remove(&place);
-            shrink(&mut self.aliases);
+            if shrink(&mut self.aliases) {
+                self.count_bytes();
+            }
         }
         private == 0 && !canonical
     }
@@ -192,6 +204,16 @@ impl Names {
         self.private.shrink_to_fit();
         self.aliases.clear();
         self.aliases.shrink_to_fit();
+        self.count_bytes();
+    }
+
+    #[cold]
+    fn count_bytes(&mut self) {
+        // A control byte for each entry; 8 buckets for 7 entries.
+        let entries = self.nodes.capacity() * (size_of::<Place>() + 1)
+            + self.private.capacity() * (size_of::<(SequenceHash, Place)>() + 1)
+            + self.aliases.capacity() * (size_of::<(Place, Aliases)>() + 1);
+        self.bytes = entries + entries / 7;
     }
 
     /// Forgets everything, whatever is true of it.
@@ -216,7 +238,11 @@ impl Names {
 
     /// Notes that the worker holds something in `node`.
     pub(super) fn enter(&mut self, node: &Node) {
+        let full = self.nodes.len() == self.nodes.capacity();
         self.nodes.insert(Place::new(node, 0));
+        if full {
+            self.count_bytes();
+        }
     }
 
     /// Notes that the worker holds nothing in `node` any more.
@@ -224,13 +250,17 @@ impl Names {
         self.nodes.remove(&Place::new(node, 0));
         if self.nodes.capacity() > 64 && self.nodes.len() * 8 < self.nodes.capacity() {
             self.nodes.shrink_to(self.nodes.len() * 2);
+            self.count_bytes();
         }
     }
 }
 
 /// Gives memory back once a map is mostly empty; amortised O(1) a removal.
-fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, Fold>) {
-    if map.capacity() > 64 && map.len() * 8 < map.capacity() {
+/// Whether it did.
+fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, Fold>) -> bool {
+    let idle = map.capacity() > 64 && map.len() * 8 < map.capacity();
+    if idle {
         map.shrink_to(map.len() * 2);
     }
+    idle
 }

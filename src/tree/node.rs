@@ -178,9 +178,11 @@ impl Node {
         self.half.write(rank)
     }
 
-    /// Bytes of the allocation, about.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + 2 * size_of::<usize>()
+    /// Bytes of the node with its view and columns, its table of children
+    /// left out. The caller holds the lock, which the half he shows proves.
+    pub(super) fn bytes_in_all(&self, half: &Half, guard: &Guard) -> usize {
+        let counts = 2 * size_of::<usize>();
+        size_of::<Self>() + counts + self.view(guard).bytes() + half.columns.bytes()
     }
 }
 

@@ -273,7 +273,8 @@ impl Tree {
                 let Some((owner, left)) = shard.remove(child, &mut scratch.retired) else {
                     return false;
                 };
-                scratch.retired.push(Retired::Node(owner));
+                let bytes = child.bytes_in_all(&child_half, guard);
+                scratch.retired.push(Retired::Node(owner, bytes));
                 scratch.delta.nodes -= 1;
                 child_half.mark_detached();
                 drop(child_half);
@@ -307,6 +308,7 @@ impl Tree {
             return false;
         };
         let child_is = few[at].clone();
+        let bytes = child.bytes_in_all(&child_half, guard);
         if mutant(Mutant::MarkShownEarly) {
             child_half.mark_detached();
             drop(child_half);
@@ -321,7 +323,7 @@ impl Tree {
         // meets the mark finds the parent's view without the child, and need
         // not spin until it is there.
         edit.commit(view, scratch);
-        scratch.retired.push(Retired::Node(edit.half.children.remove(at)));
+        scratch.retired.push(Retired::Node(edit.half.children.remove(at), bytes));
         scratch.delta.nodes -= 1;
         child_half.mark_detached();
         drop(edit);

@@ -1,6 +1,6 @@
 //! What a writer keeps from event to event, so that it need not allocate.
 
-use super::garbage::Retired;
+use super::garbage::Outgoing;
 use super::lane::slim;
 use super::levels::Level;
 use super::place::Place;
@@ -11,7 +11,7 @@ pub(super) struct Scratch {
     /// The worker's slot.
     pub(super) slot: u32,
     /// Values that left the tree in this event and wait to be handed over.
-    pub(super) retired: Vec<Retired>,
+    pub(super) retired: Outgoing,
     /// The owner levels of the node that is being changed.
     pub(super) levels: Vec<Level>,
     /// What the names of a removal stand for; whether they are private.
@@ -29,8 +29,7 @@ pub(super) struct Scratch {
 impl Scratch {
     /// Keeps small buffers only; what is retired was handed over.
     pub(super) fn slim(&mut self) {
-        debug_assert!(self.retired.is_empty());
-        slim(&mut self.retired);
+        self.retired.slim();
         slim(&mut self.levels);
         slim(&mut self.found);
         slim(&mut self.positions);

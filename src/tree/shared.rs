@@ -3,17 +3,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use super::figures::{Figure, Sums};
 use super::lane::{Handful, Lane, LaneState};
 use super::repeated::first_repeated;
 use super::slots::Roster;
+use super::strays::Strays;
 use super::turn::Turn;
 use super::{Holdings, Refusal, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Alarm, Arc, AtomicBool, Counter, Fault, Guard, Mutant, Ordering, SegQueue, ShardedMap,
-    TaskPool, fault, mutant, pin,
+    Alarm, Arc, AtomicBool, Clock, Counter, Fault, Guard, Mutant, Mutex, Ordering, SegQueue,
+    ShardedMap, TaskPool, fault, mutant, pin,
 };
-use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
+use crate::{Block, LocalHash, Matches, Memory, SequenceHash, Stats, StoreError, WorkerId};
 
 /// How an index behaves.
 #[derive(Clone, Copy)]
@@ -50,12 +52,16 @@ pub(crate) struct Shared {
     dirty: SegQueue<Arc<Lane>>,
     /// Whether the alarm is set and has yet to go off.
     armed: AtomicBool,
+    /// When a lane was last listed for the alarm; 0 where the alarm is not
+    /// set. A figure.
+    recent: Counter,
+    clock: Clock,
     pool: Arc<Threads>,
     config: Config,
-    refused_blocks: Counter,
-    /// Those of them that were refused for a limit.
-    limited_blocks: Counter,
-    unknown_removals: Counter,
+    /// The figures of lanes that are gone. Locked while one goes, so that who
+    /// adds up all lanes sees each in one place.
+    departed: Mutex<Sums>,
+    strays: Strays,
     /// How many of the next drains panic between their pop and their apply.
     #[cfg(test)]
     failing_drains: Counter,
@@ -63,16 +69,19 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: Config, pool: Arc<Threads>) -> Self {
+        let tree = Tree::new(config.tree);
+        let departed = Mutex::new(Sums::of_none(tree.bytes_to_begin_with()));
         Self {
-            tree: Tree::new(config.tree),
+            tree,
             registry: ShardedMap::new(config.registry_shards, Rank::Registry),
             dirty: SegQueue::new(),
             armed: AtomicBool::new(false),
+            recent: Counter::new(0),
+            clock: Clock::new(),
             pool,
             config,
-            refused_blocks: Counter::new(0),
-            limited_blocks: Counter::new(0),
-            unknown_removals: Counter::new(0),
+            departed,
+            strays: Strays::default(),
             #[cfg(test)]
             failing_drains: Counter::new(0),
         }
@@ -93,11 +102,8 @@ impl Shared {
         }
         self.tree.garbage.relieve();
         let stored = self.store_checked(worker, parent, blocks);
-        if let Err(error) = stored {
-            self.refused_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
-            if matches!(error, StoreError::IndexFull { .. } | StoreError::WorkerFull { .. }) {
-                self.limited_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
-            }
+        if let Err(error) = &stored {
+            self.strays.refused(error.kind(), blocks.len());
         }
         stored
     }
@@ -154,8 +160,16 @@ impl Shared {
             if let Some(room) = room {
                 room.move_to(&mut turn.state.holdings.scratch);
             }
+            let before = turn.state.holdings.names.count;
             let stored = self.tree.store(&mut turn.state.holdings, parent, blocks, &guard);
             fault(Fault::StoreEnds);
+            if stored.is_ok() {
+                let again = blocks.len() - (turn.state.holdings.names.count - before);
+                lane.figures.add(Figure::Stores, 1);
+                lane.figures.add(Figure::StoredBlocks, blocks.len());
+                lane.figures.add(Figure::StoredAgain, again);
+            }
+            lane.note(&turn.state.holdings);
             self.end_event(turn, guard);
             return match (stored, parent) {
                 (Err(Refusal::Full(limit)), _) => Err(full(limit)),
@@ -168,7 +182,7 @@ impl Shared {
     /// A batch that no limit has room for.
     #[cold]
     fn oversized(&self, worker: WorkerId, blocks: usize) -> StoreError {
-        let held = self.registry.get(&worker).map_or(0, |lane| lane.figures.get().0);
+        let held = self.registry.get(&worker).map_or(0, |lane| lane.figures.names());
         self.tree.limits.error(worker, self.tree.limits.oversized(blocks, held as usize))
     }
 
@@ -189,11 +203,10 @@ impl Shared {
         lane.expect("one was there or was made")
     }
 
-    /// After an event: what it counted is written down, what it retired is
-    /// handed over, and what can be freed by now is freed.
+    /// After an event whose figures were noted: what it retired is handed
+    /// over, and what can be freed by now is freed.
     fn end_event(&self, mut turn: Turn<'_>, guard: Guard) {
         fault(Fault::EventEnds);
-        turn.lane.note(&turn.state.holdings);
         fault(Fault::HandingOver);
         let sealed = self.tree.hand_over(&mut turn.state.holdings, &guard);
         turn.state.slim();
@@ -212,13 +225,19 @@ impl Shared {
             return;
         }
         let Some(lane) = this.registry.get(&worker) else {
-            this.count_unknown(names.len());
+            this.strays.removals(1, names.len());
             return;
         };
+        // Relaxed: for a figure, and so no part of the models' search.
+        if !cfg!(kvradix_loom) && lane.unapplied.load(Ordering::Relaxed) == 0 {
+            lane.since.store(this.recent_time(), Ordering::Relaxed);
+        }
         // Raised before the names are there, so that it is never below them.
         let pending = lane.unapplied.fetch_add(names.len(), Ordering::Relaxed) + names.len();
+        let mut begins = true;
         for names in names.chunks(Handful::MOST) {
-            lane.queue.push(Handful::new(names));
+            lane.queue.push(Handful::new(names, begins));
+            begins = false;
         }
         if this.pool.tasks.threads() == 0 {
             this.drain(&lane);
@@ -284,6 +303,7 @@ impl Shared {
 
     /// Has the alarm go off a delay from now, unless it will before.
     fn arm(this: &Arc<Self>) {
+        this.recent.store(this.clock.now(), Ordering::Relaxed);
         // AcqRel: pairs with the swap in `tick`. If it comes first, the alarm
         // is set anew; else the tick that is to come sees what was listed.
         if this.armed.swap(true, Ordering::AcqRel) {
@@ -306,6 +326,9 @@ impl Shared {
         if !late {
             this.armed.swap(false, Ordering::AcqRel);
         }
+        // Behind the swap: who arms meanwhile may find his time gone, and
+        // clocks are read, but no time outlives its alarm.
+        this.recent.store(0, Ordering::Relaxed);
         Self::send_listed(this);
         if late {
             this.armed.swap(false, Ordering::AcqRel);
@@ -362,7 +385,7 @@ impl Shared {
         self.tree.garbage.relieve();
         let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
         let mut turn = self.turn(lane);
-        early.iter().for_each(|names| turn.state.batch.extend_from_slice(names.names()));
+        early.iter().for_each(|names| turn.state.take_in(names));
         let guard = self.drain_locked(&mut turn, pin());
         self.end_event(turn, guard);
     }
@@ -380,12 +403,14 @@ impl Shared {
     /// Applies the first `left` names that are queued, or all.
     fn drain_most(&self, turn: &mut Turn<'_>, mut left: usize, mut guard: Guard) -> Guard {
         let lane = turn.lane;
+        // What is not among these names is handed in from now on.
+        let since = if left > 0 { self.recent_time() } else { 0 };
         while left > 0 {
             let state = &mut *turn.state;
             // A batch that a panic has left comes first.
             while state.batch.len() < left.min(DRAIN_BATCH) {
                 let Some(handful) = lane.queue.pop() else { break };
-                state.batch.extend_from_slice(handful.names());
+                state.take_in(&handful);
             }
             if state.batch.is_empty() {
                 break;
@@ -408,7 +433,15 @@ impl Shared {
                 self.tree.remove(&mut state.holdings, &state.batch, &guard)
             };
             fault(Fault::Applied);
-            self.count_unknown(unknown);
+            let removals = std::mem::take(&mut state.begun);
+            if state.closed {
+                self.strays.removals(removals, unknown);
+            } else {
+                lane.figures.add(Figure::Removals, removals);
+                lane.figures.add(Figure::RemovedBlocks, count - unknown);
+                lane.figures.add(Figure::Unknown, unknown);
+                lane.figures.add_batch(count);
+            }
             lane.note(&state.holdings);
             turn.torn = torn;
             state.batch.clear();
@@ -418,7 +451,9 @@ impl Shared {
                 lane.unapplied.fetch_sub(count, Ordering::Release);
             }
             left = left.saturating_sub(count);
-            if left > 0 {
+            if left == 0 {
+                lane.since.store(since, Ordering::Relaxed);
+            } else {
                 fault(Fault::DrainGoesOn);
                 guard = self.hand_over(state, guard);
             }
@@ -436,20 +471,33 @@ impl Shared {
         pin()
     }
 
-    fn count_unknown(&self, names: usize) {
-        if names > 0 {
-            self.unknown_removals.fetch_add(names as u64, Ordering::Relaxed);
+    /// Now, or a little earlier: no clock is read while the alarm is set. 0
+    /// where nothing ever waits.
+    #[inline]
+    fn recent_time(&self) -> u64 {
+        if self.pool.tasks.threads() == 0 {
+            return 0;
+        }
+        match self.recent.load(Ordering::Relaxed) {
+            0 => self.clock.now(),
+            recent => recent,
         }
     }
 
     pub(crate) fn clear(&self, worker: WorkerId) {
         self.tree.garbage.relieve();
-        let Some(lane) = self.registry.get(&worker) else { return };
+        let Some(lane) = self.registry.get(&worker) else { return self.strays.clear() };
         let mut turn = self.turn(&lane);
         let mut guard = self.drain_locked(&mut turn, pin());
-        if !turn.state.closed {
+        if turn.state.closed {
+            self.strays.clear();
+        } else {
+            let count = turn.state.holdings.names.count;
             guard = self.let_go_of_all(&mut turn, guard);
             self.welcome_back(&mut turn);
+            lane.figures.add(Figure::Clears, 1);
+            lane.figures.add(Figure::ClearedBlocks, count);
+            lane.note(&turn.state.holdings);
         }
         self.end_event(turn, guard);
     }
@@ -479,12 +527,13 @@ impl Shared {
 
     pub(crate) fn remove_worker(this: &Arc<Self>, worker: WorkerId) {
         this.tree.garbage.relieve();
-        let Some(lane) = this.registry.get(&worker) else { return };
+        let Some(lane) = this.registry.get(&worker) else { return this.strays.leaving() };
         let mut turn = this.turn(&lane);
         if turn.state.closed {
-            return;
+            return this.strays.leaving();
         }
         let guard = this.drain_locked(&mut turn, pin());
+        let count = turn.state.holdings.names.count;
         let guard = this.let_go_of_all(&mut turn, guard);
         fault(Fault::Cleared);
         // Bits first, then the table, then the slot.
@@ -494,9 +543,10 @@ impl Shared {
 
         // One step: none of it panics. What comes after it can be left out.
         this.tree.retire_slot(&mut turn.state.holdings, slot);
-        this.tree.close_books(&mut turn.state.holdings.scratch);
+        lane.figures.add(Figure::Leavings, 1);
+        lane.figures.add(Figure::LeftBlocks, count);
         turn.state.closed = true;
-        this.registry.remove_if(&worker, |held| Arc::ptr_eq(held, &lane));
+        this.depart(&lane, &mut turn.state);
         // Release: pairs with the acquire in `remove`, if the swap there comes
         // after the one here.
         lane.closed.store(true, Ordering::Release);
@@ -512,6 +562,15 @@ impl Shared {
             // The list is not to keep what is gone until the alarm goes off.
             Self::send_listed(this);
         }
+    }
+
+    /// Takes the lane out of the registry, and its figures along: who adds up
+    /// all finds them here or there.
+    fn depart(&self, lane: &Arc<Lane>, state: &mut LaneState) {
+        let mut departed = self.departed.lock(Rank::Departed);
+        self.registry.remove_if(&lane.worker, |held| Arc::ptr_eq(held, lane));
+        self.tree.give_room_back(&mut state.holdings.scratch);
+        departed.take(&lane.figures, &mut state.holdings.scratch);
     }
 
     /// Every known rank of `id`.
@@ -592,34 +651,52 @@ impl Shared {
         self.with_lane(worker, |_, holdings| holdings.names.count).unwrap_or(0)
     }
 
+    /// Adds up the lanes' figures. Takes a shard of the registry after the
+    /// other, and no lane's lock.
     pub(crate) fn stats(&self) -> Stats {
-        let mut all = *self.tree.strays.lock(Rank::Retired);
-        let (mut workers, mut held, mut pending, mut poisoned) = (0, 0, 0, 0);
-        for lane in self.lanes() {
-            let (names, delta) = lane.figures.get();
-            all.add(delta);
+        let departed = self.departed.lock(Rank::Departed);
+        let mut sums = *departed;
+        let (mut workers, mut pending, mut poisoned, mut oldest) = (0, 0, 0, u64::MAX);
+        self.registry.for_each(|_, lane| {
+            sums.add(&lane.figures);
             workers += 1;
-            held += names;
-            poisoned += lane.figures.poisoned.load(Ordering::Relaxed);
-            pending += lane.unapplied.load(Ordering::Relaxed) as u64;
-        }
-        // Shares are written one by one, so beside running events a sum may
-        // be off, but is never told as below nothing, nor above a limit that
-        // the tree keeps.
-        let count = |sum: i64| sum.max(0) as u64;
+            poisoned += lane.poisoned.load(Ordering::Relaxed);
+            let unapplied = lane.unapplied.load(Ordering::Relaxed) as u64;
+            if unapplied > 0 {
+                pending += unapplied;
+                let since = lane.since.load(Ordering::Relaxed);
+                oldest = oldest.min(if since == 0 { u64::MAX } else { since });
+            }
+        });
+        drop(departed);
+        sums.add_mended(&self.tree.mended.lock(Rank::Retired));
+        let mut events = sums.events();
+        let stray_names = self.strays.add_to(&mut events);
+        let retired_bytes = self.tree.garbage.bytes() as u64;
+        // Beside running events a sum may be off, but is never told as above
+        // a limit that the tree keeps.
         let most = self.tree.limits.of_tree().unwrap_or(u64::MAX);
         Stats {
             workers,
             poisoned_workers: poisoned,
-            tree_blocks: count(all.tree_blocks).min(most),
-            held_blocks: held,
-            lookup_entries: count(all.entries),
-            nodes: count(all.nodes),
+            tree_blocks: sums.now(Figure::TreeBlocks).min(most),
+            held_blocks: sums.now(Figure::Names),
+            lookup_entries: sums.now(Figure::Entries),
+            nodes: sums.now(Figure::Nodes),
             pending_removals: pending,
-            refused_blocks: self.refused_blocks.load(Ordering::Relaxed),
-            limited_blocks: self.limited_blocks.load(Ordering::Relaxed),
-            unknown_removals: self.unknown_removals.load(Ordering::Relaxed),
-            retired_bytes: self.tree.garbage.bytes() as u64,
+            pending_age_ns: self.clock.now().saturating_sub(oldest),
+            refused_blocks: events.refused.total().blocks,
+            limited_blocks: events.refused.limited().blocks,
+            unknown_removals: sums.count(Figure::Unknown) + stray_names,
+            retired_bytes,
+            memory: Memory {
+                tree_bytes: sums.now(Figure::TreeBytes),
+                lookup_bytes: self.tree.lookup.bytes() as u64,
+                worker_bytes: sums.now(Figure::LaneBytes),
+                retired_bytes,
+            },
+            drains: sums.drains(),
+            events,
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::Tree;
 use super::columns::Columns;
 use super::edit::{Edit, KidChange};
-use super::garbage::Retired;
+use super::garbage::{Outgoing, Retired};
 use super::hub::Hub;
 use super::levels::{self, Level};
 use super::lookup::AHEAD;
@@ -341,7 +341,7 @@ impl Tree {
         if let Children::Few(few) = &mut edit.half.children
             && few.len() >= self.config.hub_threshold
         {
-            let mut retired = Vec::new();
+            let mut retired = Outgoing::default();
             let hub = Hub::new(1, self.fold, true);
             for child in few.iter().skip(usize::from(mutant(Mutant::TableLeavesOne))).cloned() {
                 hub.lock(child.offset(), child.first()).insert(child, &mut retired);
@@ -382,6 +382,7 @@ impl Tree {
     ) -> Newborn<'g> {
         lane.scratch.delta.nodes += 1;
         lane.scratch.delta.tree_blocks += i64::from(node.view(guard).len());
+        lane.scratch.retired.made(node.bytes_in_all(&half, guard));
         Newborn { tree: self, node, half, guard, slot: lane.names.slot, named: false }
     }
 
@@ -459,7 +460,7 @@ impl Tree {
         let mut edit = Edit::new(self, node, half, &mut lane.scratch, guard);
         let wide = Hub::new(self.config.wide_shards, self.fold, true);
         // Arrays of the new table that nobody has seen.
-        let mut outgrown = Vec::new();
+        let mut outgrown = Outgoing::default();
         for child in children {
             wide.lock(child.offset(), child.first()).insert(child, &mut outgrown);
         }

@@ -40,7 +40,7 @@ impl Shared {
     #[cold]
     pub(super) fn poison(&self, lane: &Lane, state: &mut LaneState) {
         state.poisoned = true;
-        lane.figures.poisoned.store(1, Ordering::Relaxed);
+        lane.poisoned.store(1, Ordering::Relaxed);
         // A closed lane's slot may be somebody else's soon.
         if !state.closed {
             self.tree.roster.leave(state.holdings.names.slot);
@@ -68,7 +68,7 @@ impl Shared {
             let Holdings { names, .. } = &turn.state.holdings;
             self.tree.roster.come_back(names.slot, turn.lane.worker);
             turn.state.poisoned = false;
-            turn.lane.figures.poisoned.store(0, Ordering::Relaxed);
+            turn.lane.poisoned.store(0, Ordering::Relaxed);
         }
     }
 
@@ -83,6 +83,6 @@ impl Shared {
 
 impl Lane {
     fn is_poisoned(&self) -> bool {
-        self.figures.poisoned.load(Ordering::Relaxed) > 0
+        self.poisoned.load(Ordering::Relaxed) > 0
     }
 }

@@ -163,8 +163,10 @@ impl<'a> View<'a> {
     }
 
     /// Bytes of the allocation.
+    #[inline]
     pub(super) fn bytes(self) -> usize {
-        self.layout().0.size()
+        let Header { levels, kids, .. } = self.header();
+        LEVELS_AT + *levels as usize * size_of::<Level>() + *kids as usize * size_of::<Kid>()
     }
 
     /// Who holds how much of the run, the shallowest level first.

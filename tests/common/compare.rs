@@ -343,7 +343,8 @@ impl<S: Subject> Run<S> {
         same("refused blocks", got.refused_blocks, expected.refused_blocks)?;
         same("blocks refused for a limit", got.limited_blocks, expected.limited_blocks)?;
         same("unknown removals", got.unknown_removals, expected.unknown_removals)?;
-        same("pending removals", got.pending_removals, 0)?;
+        same("events", got.events, expected.events)?;
+        same("pending removals", (got.pending_removals, got.pending_age_ns), (0, 0))?;
         if self.subject.has_lookup() {
             let places = self.reference.held_places();
             ensure(got.lookup_entries <= places, || {
