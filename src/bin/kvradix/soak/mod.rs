@@ -33,14 +33,14 @@ const LINE: Duration = Duration::from_secs(2);
 const TABLES_KEPT: i64 = 512 << 10;
 const THREAD_KEPT: i64 = 136 << 10;
 /// How long the end may take to become visible.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A fault that is put in on purpose, to see it found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Plant {
     /// 256 bytes of the index's memory are lost with each request.
     Leak,
-    /// The reference misses what a worker holds.
+    /// The reference has a block that the index is not told of.
     Answer,
     /// 16 MiB of the index's memory are lost at the end.
     Remnant,
