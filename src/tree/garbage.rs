@@ -23,7 +23,8 @@ use crate::sync::{
 pub(super) enum Retired {
     View(ViewBox),
     Columns(Columns),
-    Node(Arc<Node>),
+    /// And the bytes that go with it, of columns and view.
+    Node(Arc<Node>, u32),
     Slots(SlotBox),
     Hub(Arc<Hub>),
     /// A worker's slot: given out again when no reader can still see the bits
@@ -36,7 +37,7 @@ impl Retired {
         let owned = match self {
             Retired::View(view) => view.get().bytes(),
             Retired::Columns(columns) => columns.bytes(),
-            Retired::Node(node) => node.bytes(),
+            Retired::Node(node, beside) => size_of_val(&**node) + *beside as usize,
             Retired::Slots(slots) => slots.get().bytes(),
             Retired::Hub(hub) => hub.bytes(),
             Retired::Slot(_) => 0,

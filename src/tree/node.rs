@@ -178,9 +178,10 @@ impl Node {
         self.half.write(rank)
     }
 
-    /// Bytes of the allocation, about.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + 2 * size_of::<usize>()
+    /// Bytes of its columns and its view. The caller holds the lock, which the
+    /// half shows.
+    pub(super) fn bytes_beside(&self, half: &Half, guard: &Guard) -> u32 {
+        (half.columns.bytes() + self.view(guard).bytes()) as u32
     }
 }
 
@@ -214,7 +215,12 @@ impl Half {
         let at = extra.holes.iter().position(|(of, _)| *of == slot);
         match (at, mask) {
             (Some(at), Some(mask)) => extra.holes[at].1 = mask,
-            (Some(at), None) => drop(extra.holes.swap_remove(at)),
+            (Some(at), None) => {
+                drop(extra.holes.swap_remove(at));
+                if extra.holes.capacity() > 8 && extra.holes.len() * 4 < extra.holes.capacity() {
+                    extra.holes.shrink_to(extra.holes.len() * 2);
+                }
+            }
             (None, Some(mask)) => extra.holes.push((slot, mask)),
             (None, None) => {}
         }

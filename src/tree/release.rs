@@ -250,9 +250,10 @@ impl Tree {
                     return false;
                 };
                 child_half.mark_detached();
+                let beside = child.bytes_beside(&child_half, guard);
                 drop(child_half);
                 drop(shard);
-                scratch.retired.push(Retired::Node(owner));
+                scratch.retired.push(Retired::Node(owner, beside));
                 scratch.delta.nodes -= 1;
                 if parent.is_root() || (left && hub.len() > self.config.hub_threshold / 2) {
                     return false;
@@ -293,10 +294,11 @@ impl Tree {
         let mut half = edit.publish(KidChange::Removed(&child_is), scratch);
         let owner = half.children.remove(at);
         drop(half);
+        let beside = child.bytes_beside(&child_half, guard);
         // Only now: who meets the mark finds the parent's view without the
         // child, and need not spin until it is there.
         drop(child_half);
-        scratch.retired.push(Retired::Node(owner));
+        scratch.retired.push(Retired::Node(owner, beside));
         scratch.delta.nodes -= 1;
         empty
     }

@@ -10,7 +10,7 @@ use super::{Holdings, NoParent, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
     Alarm, Arc, AtomicBool, Counter, Guard, Mutant, Mutex, MutexGuard, Ordering, SegQueue,
-    ShardedMap, TaskPool, mutant, pin,
+    ShardedMap, TaskPool, Weak, mutant, pin,
 };
 use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
 
@@ -212,17 +212,19 @@ impl Shared {
         if lane.scheduled.swap(true, acq_rel) {
             return;
         }
-        let (shared, of_task) = (Arc::downgrade(this), lane.clone());
+        // Weak: tasks that wait keep nothing of workers that have left.
+        let (shared, lane_of_task) = (Arc::downgrade(this), Arc::downgrade(&lane));
         let task = move || {
+            let Some(lane) = lane_of_task.upgrade() else { return };
             let late = mutant(Mutant::ScheduledClearedLate);
             if !late {
-                of_task.scheduled.swap(false, acq_rel);
+                lane.scheduled.swap(false, acq_rel);
             }
             if let Some(shared) = shared.upgrade() {
-                Self::drain_caught(&shared, &of_task);
+                Self::drain_caught(&shared, &lane);
             }
             if late {
-                of_task.scheduled.swap(false, Ordering::AcqRel);
+                lane.scheduled.swap(false, Ordering::AcqRel);
             }
         };
         if !this.pool.tasks.spawn(task) {
@@ -271,17 +273,25 @@ impl Shared {
         }
     }
 
-    /// Every lane that is listed goes to the pool.
+    /// Every lane that is listed goes to the pool; those of workers that have
+    /// left do not wait for it, since nothing else keeps them.
     fn send_listed(this: &Arc<Self>) {
         let mut lanes = Vec::new();
         while let Some(lane) = this.dirty.pop() {
-            lanes.push(lane);
+            if lane.closed.load(Ordering::Acquire) {
+                Self::drain_listed(this, &[lane]);
+            } else {
+                lanes.push(lane);
+            }
         }
         for lanes in lanes.chunks(LANES_PER_TASK) {
-            let (shared, of_task) = (Arc::downgrade(this), lanes.to_vec());
+            let shared = Arc::downgrade(this);
+            // Weak, as in `schedule`.
+            let lanes_of_task: Vec<_> = lanes.iter().map(Arc::downgrade).collect();
             let task = move || {
                 if let Some(shared) = shared.upgrade() {
-                    Self::drain_listed(&shared, &of_task);
+                    let lanes: Vec<_> = lanes_of_task.iter().filter_map(Weak::upgrade).collect();
+                    Self::drain_listed(&shared, &lanes);
                 }
             };
             if !this.pool.tasks.spawn(task) {
