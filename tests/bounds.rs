@@ -137,8 +137,8 @@ impl Watch {
     }
 
     /// That the second half of the looks saw no more than the first, but for a
-    /// tenth, a little, and one doubling of each hash table: one that is more
-    /// than half full grows when names have come and gone for long enough.
+    /// tenth, what the collector keeps, and one doubling of each hash table: one
+    /// that is more than half full grows when names have come and gone for long.
     fn has_not_grown(&self) {
         let (first, second) = self.seen.split_at(self.seen.len() / 2);
         let most = |seen: &[(u64, Stats)], of: fn(&(u64, Stats)) -> u64| {
@@ -146,7 +146,7 @@ impl Watch {
         };
         let doubled = most(first, |(_, stats)| 40 * stats.lookup_entries + 20 * stats.nodes);
         for (what, slack, of) in [
-            ("live bytes", (64 << 10) + doubled, (|(live, _)| *live) as fn(&(u64, Stats)) -> u64),
+            ("live bytes", THREAD * 3 + doubled, (|(live, _)| *live) as fn(&(u64, Stats)) -> u64),
             ("nodes", 8, |(_, stats)| stats.nodes),
             ("blocks in the tree", 64, |(_, stats)| stats.tree_blocks),
         ] {
