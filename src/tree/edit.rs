@@ -10,6 +10,9 @@ use super::view::{Kid, View, ViewBox};
 use crate::LocalHash;
 use crate::sync::{Guard, Mutant, WriteGuard, mutant};
 
+/// Slots of columns that are kept however short the run becomes.
+pub(super) const KEPT_SLOTS: u32 = 64;
+
 /// Changes to one node that become visible together.
 pub(super) struct Edit<'n> {
     pub(super) node: &'n Node,
@@ -190,7 +193,7 @@ impl<'n> Edit<'n> {
         self.len = needed;
         self.touched = true;
         let capacity = self.half.columns.capacity();
-        if capacity > 64 && needed < capacity / 4 && needed > 0 {
+        if capacity > KEPT_SLOTS && needed < capacity / 4 && needed > 0 {
             let copy = self.half.columns.copy(needed, needed + needed / 4);
             self.replace_columns(copy);
         }

@@ -583,6 +583,11 @@ mod tests {
     use crate::Index;
 
     impl Shared {
+        /// Changes what lanes that are gone have left in the counts.
+        pub(in crate::tree) fn depart(&self, change: impl FnOnce(&mut Delta)) {
+            change(&mut self.departed.lock(Rank::Retired));
+        }
+
         pub(super) fn fail_if_told(&self) {
             let order = Ordering::SeqCst;
             let told = self.failing_drains.try_update(order, order, |left| left.checked_sub(1));

@@ -7,7 +7,7 @@
 //! names at that slot, or to one that joined later, whom the table does not
 //! name there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::WorkerId;
 use crate::sync::rank::Rank;
@@ -112,6 +112,23 @@ impl Roster {
         table.chunks[chunk].workers[bit] = worker;
         self.table.store(Arc::new(table));
         slot
+    }
+
+    /// Panics unless the table names exactly these workers at their slots.
+    pub(super) fn check(&self, workers: &BTreeMap<u32, WorkerId>) {
+        let table = self.table.load();
+        let mut named = BTreeMap::new();
+        for (number, chunk) in (0..).zip(&table.chunks) {
+            for bit in (0..CHUNK).filter(|bit| chunk.taken >> bit & 1 == 1) {
+                named.insert(number * CHUNK as u32 + bit as u32, chunk.workers[bit]);
+            }
+        }
+        assert!(named == *workers, "the table names {named:?}, the lanes {workers:?}");
+        let last = named.keys().next_back().map_or(0, |slot| *slot as usize / CHUNK + 1);
+        assert_eq!(table.chunks.len(), last, "chunks of the table");
+        let free = self.pool.state.lock(Rank::Retired);
+        assert!(named.keys().all(|slot| *slot < free.next && !free.slots.contains(slot)));
+        assert!(free.slots.iter().all(|slot| *slot < free.next), "a free slot above all");
     }
 
     /// Takes `slot` out of the table; the slot itself is to be retired.
