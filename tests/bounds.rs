@@ -34,11 +34,11 @@ const TABLES: u64 = 704 << 10;
 /// What the collector keeps for each thread that has used an index.
 const THREAD: u64 = 136 << 10;
 const WORKER: u64 = 12 << 10;
-const NODE: u64 = 1_536;
+const NODE: u64 = 2_048;
 const TREE_BLOCK: u64 = 64;
 const ENTRY: u64 = 160;
 const HELD_BLOCK: u64 = 420;
-/// A worker's mask of a run in which it has a hole.
+/// A worker's mask of a run in which it has a hole, or the run's of flagged names.
 const HOLED: u64 = 640;
 
 /// Held blocks from which on bytes are told for each.

@@ -62,6 +62,9 @@ const SHARE_OF_SHORT: f64 = 0.30;
 const SHORT: f64 = 600.0;
 /// Resident memory may grow by so much beside, in mebibytes.
 const RESIDENT: f64 = 8.0;
+/// Retired bytes that no sample may have seen more of: the two mebibytes above
+/// which writers wait, and what is retired while a reader's thread is stopped.
+const RETIRED: u64 = 8 << 20;
 
 impl Outcome {
     pub fn new(
@@ -110,6 +113,9 @@ impl Outcome {
             format!("{figure} grew from {first:.3} to {last:.3}; {allowed:.3} is allowed")
         });
         let mut faults: Vec<String> = drifts.collect();
+        if self.retired_bytes_max > RETIRED {
+            faults.push(format!("{} bytes were retired at once", self.retired_bytes_max));
+        }
         let End { live_bytes_after: after, live_bytes_allowed: allowed, index, .. } = self.end;
         if after > allowed {
             faults.push(format!("{after} live bytes are left at the end; {allowed} are allowed"));
