@@ -120,6 +120,9 @@ fn bad_arguments_are_refused() {
         (&["replay", "--trace", "x", "--seed", "2"], "--seed"),
         (&["churn", "--cycles", "0"], "--cycles"),
         (&["churn", "--verify"], "--verify"),
+        (&["soak", "--minutes", "0"], "above 0"),
+        (&["soak", "--minutes", "NaN"], "above 0"),
+        (&["soak", "--writers", "3", "--workers", "2"], "--writers"),
         (&["grow"], "grow"),
         (&[], "Usage"),
     ] {
@@ -222,6 +225,50 @@ fn churn_leaves_nothing_in_the_tree() {
     assert!(succeed(["churn", "--cycles", "10"]).contains("cycles/s"));
 }
 
+/// Few workers, so that tables find their sizes soon.
+fn soak<'a>(minutes: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["soak", "--workers", "16", "--minutes", minutes], more].concat()
+}
+
+#[test]
+fn a_short_soak_finds_nothing_that_grows() {
+    let temp = Temp::new("soak");
+    let plot = temp.path("soak.svg");
+    let report = json(soak("0.2", &["--plot", &plot]));
+    for figure in ["requests", "queries", "restarts", "moves", "compared_answers", "checks"] {
+        assert!(report[figure].as_u64() > Some(0), "{figure}: {report:#}");
+    }
+    let drifts: Vec<_> = report["drifts"].as_array().expect("a list").iter().collect();
+    assert!(drifts.len() >= 4, "{drifts:?}");
+    assert_eq!(report["end"]["index"]["held_blocks"], 0);
+    let svg = fs::read_to_string(&plot).expect("the plot");
+    for label in ["live", "resident", "nodes", "p99.9", "time since the start (s)"] {
+        assert!(svg.contains(label), "{label}");
+    }
+}
+
+#[test]
+fn a_soak_tells_what_it_sees_as_it_goes() {
+    let text = succeed(soak("0.05", &["--seed", "5"]));
+    for column in ["live MiB", "RSS MiB", "nodes", "p99.9", "block operations", "allowed"] {
+        assert!(text.contains(column), "{column}: {text}");
+    }
+}
+
+#[test]
+fn a_soak_with_a_fault_in_it_fails() {
+    for (fault, minutes, says) in [
+        ("leak", "0.1", "live bytes a held block grew"),
+        ("answer", "2", "in the reference|reference ["),
+        ("remnant", "0.02", "live bytes are left at the end"),
+    ] {
+        let output = kvradix(soak(minutes, &["--json", "--plant", fault]));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{fault}: {stderr}");
+        assert!(says.split('|').any(|says| stderr.contains(says)), "{fault}: {stderr}");
+    }
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     let mut tool = Command::new(env!("CARGO_BIN_EXE_kvradix"))
@@ -244,5 +291,6 @@ fn help_tells_units_and_defaults() {
         assert!(help.contains(text), "{text}");
     }
     assert!(succeed(["churn", "--help"]).contains("MALLOC_ARENA_MAX"));
+    assert!(succeed(["soak", "--help"]).contains("8 % higher"));
     assert!(succeed(["--version"]).starts_with("kvradix "));
 }

@@ -1,53 +1,16 @@
 //! What the index takes from the allocator: everything comes back, and a
 //! query takes nothing.
 
-// A counting allocator cannot be had without.
-#![allow(unsafe_code)]
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::compare::SETUPS;
+use common::counting::{Counting, alone, live_bytes, taken};
 use common::stream::{Mode, Naming, Op, stream};
 use common::{below, blocks, names, query, worker};
 use kvradix::{Index, Matches};
-
-struct Counting;
-
-/// Bytes handed out and not given back.
-static LIVE: AtomicIsize = AtomicIsize::new(0);
-
-thread_local! {
-    /// How often this thread has asked for memory.
-    static TAKEN: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count(bytes: isize) {
-    LIVE.fetch_add(bytes, Ordering::Relaxed);
-    if bytes > 0 {
-        // The thread may be past its locals, at its very end.
-        let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
-    }
-}
-
-// SAFETY: every call is handed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's promise is the one asked for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: as above; `pointer` came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -58,14 +21,6 @@ static ALLOCATOR: Counting = Counting;
 /// a megabyte.
 const SLACK: isize = 320 << 10;
 
-/// The count is of the process: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|panicked| panicked.into_inner())
-}
-
-/// Bytes handed out once nothing is on its way. A drain thread that still has
-/// its pin during the flush keeps back what was retired before.
 /// What is left beyond `before` once it is little, or after a while. Until
 /// they get their turn, tasks of the pool keep the lanes they were sent to,
 /// and the collector keeps the bags of its closures.
@@ -79,6 +34,8 @@ fn settled(index: &Index, before: isize) -> isize {
     }
 }
 
+/// Bytes handed out once nothing is on its way. A drain thread that still has
+/// its pin during the flush keeps back what was retired before.
 fn live(index: &Index) -> isize {
     // Tasks of the pool hold the lanes they were sent to, left ones too.
     std::thread::sleep(Duration::from_millis(20));
@@ -90,7 +47,7 @@ fn live(index: &Index) -> isize {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(index.stats().retired_bytes, 0);
-    LIVE.load(Ordering::Relaxed)
+    live_bytes()
 }
 
 fn churn(index: &Index, cycles: std::ops::Range<u64>) {
@@ -169,11 +126,11 @@ fn dropping_an_index_gives_everything_back() {
         }
     };
     once();
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live_bytes();
     for _ in 0..5 {
         once();
     }
-    let left = LIVE.load(Ordering::Relaxed) - before;
+    let left = live_bytes() - before;
     assert!(left <= SLACK, "{left} bytes after 25 indexes");
 }
 
@@ -198,9 +155,9 @@ fn a_query_into_a_warm_answer_takes_no_memory() {
         ask();
         index.flush();
         ask();
-        let before = TAKEN.get();
+        let before = taken();
         (0..50).for_each(|_| ask());
-        let taken = TAKEN.get() - before;
+        let taken = taken() - before;
         assert_eq!(taken, 0, "{}: {} queries", setup.name, 50 * queries.len());
     }
 }
@@ -244,13 +201,13 @@ fn a_query_beside_a_writer_takes_no_memory_of_its_own() {
         let writer = scope.spawn(|| churn(&index, 0..5_000));
         let mut matches = Matches::new();
         (0..100).for_each(|_| index.matches_into(&query, &mut matches));
-        let before = TAKEN.get();
+        let before = taken();
         let mut asked = 0;
         while !writer.is_finished() {
             index.matches_into(&query, &mut matches);
             asked += 1;
         }
-        let taken = TAKEN.get() - before;
+        let taken = taken() - before;
         assert!(taken <= 2 + asked / 1_000, "{taken} times in {asked} queries");
     });
 }

@@ -391,8 +391,8 @@ impl TableSeen {
     }
 }
 
-/// Entries for which an emptied shard keeps room.
-const KEPT_ENTRIES: usize = 256;
+/// Buckets that an emptied shard keeps.
+const KEPT_BUCKETS: usize = 256;
 
 /// Buckets of a shard above which a prefetch pays.
 const LARGE_SHARD: usize = 4_096;
@@ -489,8 +489,9 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
             shard.remove(bucket);
         }
         // Memory goes back a shard at a time, amortised over the removals
-        // that it took to empty it so far.
-        if shard.capacity() > KEPT_ENTRIES && shard.len() * 8 < shard.capacity() {
+        // that it took to empty it so far. Not the capacity decides, which
+        // leaves out the buckets of what was removed.
+        if shard.buckets() > KEPT_BUCKETS && shard.len() * 8 < shard.buckets() {
             let keep = shard.len() * 2;
             shard.shrink_to(keep, |(k, _)| self.map.hash_usize(k) as u64);
             self.seen[self.map.determine_shard(hash)].note(shard.data_end(), shard.buckets());
@@ -512,6 +513,15 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     pub(crate) fn for_each(&self, mut see: impl FnMut(&K, &V)) {
         for entry in self.map.iter() {
             see(entry.key(), entry.value());
+        }
+    }
+
+    /// Panics where a shard has more room than its entries are worth.
+    pub(crate) fn check_room(&self) {
+        for shard in self.map.shards() {
+            let shard = shard.read();
+            let most = KEPT_BUCKETS.max(shard.len() * 8);
+            assert!(shard.buckets() <= most, "{} buckets for {}", shard.buckets(), shard.len());
         }
     }
 }

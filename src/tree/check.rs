@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::TreeConfig;
+use super::edit::KEPT_SLOTS;
 use super::lane::Lane;
 use super::levels;
 use super::mask::Mask;
@@ -34,6 +35,7 @@ struct Found {
 impl Shared {
     /// Panics where an invariant does not hold. No other call may run.
     pub(crate) fn check(&self) {
+        self.tree.garbage.check();
         let guard = pin();
         let mut found = Found { torn: !self.poisoned().is_empty(), ..Found::default() };
         let mut stack = vec![self.tree.root.clone()];
@@ -43,15 +45,22 @@ impl Shared {
         let mut entries = BTreeMap::new();
         self.tree.lookup.for_each(|name, place| assert!(entries.insert(name, place).is_none()));
         assert!(entries == found.entries, "lookup entries: {entries:?} not {:?}", found.entries);
+        self.tree.lookup.check_room();
 
-        let mut names = 0;
+        let (mut names, mut slots) = (0, BTreeMap::new());
         for lane in self.lanes() {
             names += self.check_lane(&lane, &mut found, &guard);
+            let state = lane.state.lock(Rank::Lane);
+            let slot = state.holdings.names.slot;
+            if !state.poisoned {
+                assert!(slots.insert(slot, lane.worker).is_none(), "two workers have slot {slot}");
+            }
         }
         if self.tree.limits.of_tree().is_some() {
             let used = self.tree.limits.used() as i64;
             assert_eq!(used, found.blocks as i64 + found.unsettled, "blocks as the limit counts");
         }
+        self.tree.roster.check(&slots);
         let strangers: Vec<_> = found.held.keys().collect();
         assert!(strangers.is_empty(), "slots {strangers:?} hold blocks, but have no lane");
 
@@ -68,6 +77,7 @@ impl Shared {
         let half = node.read(Rank::Parent);
         let view = node.view(guard);
         assert!(!half.detached, "a detached node is linked");
+        assert!(view.shows(&half.columns), "a view shows other columns than the half owns");
         let mut children_end = 0;
         let children = match &half.children {
             Children::None => Vec::new(),
@@ -80,8 +90,8 @@ impl Shared {
             }
             Children::Hub(hub) => {
                 assert!(std::ptr::eq(view.hub().expect("published"), &**hub));
+                hub.check();
                 let children = hub.children();
-                assert_eq!(children.len(), hub.len(), "children counted and seen");
                 let TreeConfig { wide_threshold, wide_shards, .. } = self.tree.config;
                 let full = children.len() >= wide_threshold && wide_shards > 1;
                 assert!(!(hub.is_narrow() && full) || found.torn, "a full table of one shard");
@@ -91,6 +101,8 @@ impl Shared {
         let mut keys = BTreeSet::new();
         for child in &children {
             assert!(keys.insert((child.offset(), child.first())), "two children of one key");
+        }
+        for child in &children {
             let parent = child.read(Rank::Child).parent.upgrade().expect("a linked node's parent");
             assert!(Arc::ptr_eq(&parent, node), "a child's parent is another node");
             assert!(child.offset() <= view.len(), "a child hangs below the run's end");
@@ -100,7 +112,8 @@ impl Shared {
                 assert!(own != child.first(), "a child repeats the run's own block");
             }
             let reached = view.child(child.offset(), child.first(), guard);
-            assert!(reached.is_some_and(|reached| std::ptr::eq(reached, &**child)));
+            let same = reached.is_some_and(|reached| std::ptr::eq(reached, &**child));
+            assert!(same, "a child's key leads to another node");
             children_end = children_end.max(child.offset());
         }
         if !node.is_root() {
@@ -109,8 +122,11 @@ impl Shared {
             if !found.torn {
                 assert!(view.len() > 0, "an empty node is linked");
                 assert_eq!(view.len(), needed, "a tail that nobody holds");
+                let most = KEPT_SLOTS.max(view.len() * 4 + 3);
+                let slots = half.columns.capacity();
+                assert!(slots <= most, "{slots} slots for {} blocks", view.len());
             }
-            assert_eq!(node.first(), half.columns.local(0));
+            assert_eq!(node.first(), half.columns.local(0), "a node's first block");
             found.nodes += 1;
             found.blocks += u64::from(view.len());
         }
@@ -162,6 +178,7 @@ impl Shared {
         assert!(!state.closed, "a closed lane is in the registry");
         let names = &state.holdings.names;
         found.unsettled += self.tree.unsettled(&state.holdings.scratch);
+        names.check_room();
         let held = found.held.remove(&names.slot).unwrap_or_default();
         if state.poisoned {
             return 0;
@@ -196,5 +213,264 @@ impl Shared {
         }
         assert_eq!(names.count, canonical + private, "worker {}: names", lane.worker);
         names.count as u64
+    }
+}
+
+/// Each check can fail: a whole structure is broken by hand in one place, and
+/// the checker says so.
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::super::columns::Columns;
+    use super::super::edit::{Edit, KidChange};
+    use super::super::figures::Figure;
+    use super::super::garbage::{Outgoing, Retired};
+    use super::super::scratch::Scratch;
+    use super::super::view::ViewBox;
+    use super::*;
+    use crate::sync::Weak;
+    use crate::{Block, Index, LocalHash, WorkerId};
+
+    const A: WorkerId = WorkerId::new(1, 0);
+    const B: WorkerId = WorkerId::new(2, 0);
+
+    fn named(names: std::ops::Range<u64>) -> Vec<Block> {
+        names.map(|n| Block { sequence: SequenceHash(n), local: LocalHash(n) }).collect()
+    }
+
+    /// A run of blocks 1 to 6 at the root: A holds 1 to 4, B holds 6 alone,
+    /// so 5 is an ancestor only. Below its first three blocks a table of
+    /// children 10, 20, 30, 40, all A's, and one more run at the root.
+    fn sample() -> Index {
+        let index = Index::builder().drain_threads(0).hub_threshold(2).build();
+        index.store(B, None, &named(1..7)).unwrap();
+        index.store(A, None, &named(1..5)).unwrap();
+        index.remove(B, &[1, 2, 3, 4, 5].map(SequenceHash));
+        for child in [10, 20, 30, 40] {
+            index.store(A, Some(SequenceHash(3)), &named(child..child + 2)).unwrap();
+        }
+        index.store(A, None, &named(50..52)).unwrap();
+        index.check();
+        index
+    }
+
+    /// The node whose run begins with block `first`.
+    fn node(shared: &Shared, first: u64) -> Arc<Node> {
+        let below = |node: &Node| match &node.read(Rank::Parent).children {
+            Children::None => Vec::new(),
+            Children::Few(few) => few.to_vec(),
+            Children::Hub(hub) => hub.children(),
+        };
+        let mut all = below(&shared.tree.root);
+        all.extend(all.clone().iter().flat_map(|node| below(node)));
+        all.into_iter().find(|node| node.first() == LocalHash(first)).expect("in the sample")
+    }
+
+    /// Publishes another view of the node whose run begins with `first`.
+    fn show(shared: &Shared, first: u64, change: impl FnOnce(&mut Edit<'_>)) {
+        let (guard, node, mut scratch) = (pin(), node(shared, first), Scratch::default());
+        let half = node.write(Rank::Parent);
+        let mut edit = Edit::new(&shared.tree, &node, half, &mut scratch, &guard);
+        change(&mut edit);
+        edit.touched = true;
+        edit.publish(KidChange::Same, &mut scratch);
+        drop(edit);
+        std::mem::forget(scratch.retired);
+    }
+
+    /// Breaks a sample, and asserts that the checker panics and says `says`.
+    #[track_caller]
+    fn finds(says: &str, damage: impl FnOnce(&Shared)) {
+        let index = sample();
+        damage(index.shared());
+        let checked = catch_unwind(AssertUnwindSafe(|| index.check()));
+        // Nothing that was broken is to be taken apart.
+        std::mem::forget(index);
+        let panic = checked.expect_err("the damage went unseen");
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+        let text = text.expect("a message");
+        assert!(text.contains(says), "{says:?} is not in {text:?}");
+    }
+
+    fn lane(shared: &Shared, worker: WorkerId) -> Arc<Lane> {
+        shared.lanes().into_iter().find(|lane| lane.worker == worker).expect("known")
+    }
+
+    fn slot(shared: &Shared, worker: WorkerId) -> u32 {
+        lane(shared, worker).state.lock(Rank::Lane).holdings.names.slot
+    }
+
+    /// Takes a child out of a table and forgets it.
+    fn unlink(shared: &Shared, parent: &Node, child: u64) {
+        let child = node(shared, child);
+        let half = parent.read(Rank::Parent);
+        let mut shard = half.hub().expect("a table").lock(child.offset(), child.first());
+        let mut retired = Outgoing::default();
+        std::mem::forget(shard.remove(&child, &mut retired));
+        std::mem::forget((retired, child));
+    }
+
+    #[test]
+    fn a_node_that_is_not_reachable_is_found() {
+        finds("lookup entries", |shared| unlink(shared, &shared.tree.root, 50));
+        // One that nothing else tells of.
+        finds("nodes counted and seen", |shared| shared.miscount(Figure::Nodes, 1));
+        finds("blocks counted and seen", |shared| shared.miscount(Figure::TreeBlocks, 1));
+        finds("nodes known and seen", |shared| {
+            lane(shared, A).state.lock(Rank::Lane).holdings.names.leave(&node(shared, 50));
+        });
+    }
+
+    #[test]
+    fn a_wrong_link_to_a_parent_is_found() {
+        finds("a linked node's parent", |shared| {
+            node(shared, 10).write(Rank::Child).parent = Weak::new();
+        });
+        finds("a child's parent is another node", |shared| {
+            node(shared, 10).write(Rank::Child).parent = Arc::downgrade(&node(shared, 50));
+        });
+        finds("a detached node is linked", |shared| {
+            node(shared, 10).write(Rank::Child).detached = true
+        });
+    }
+
+    #[test]
+    fn an_entry_too_few_or_too_many_is_found() {
+        let place = |shared: &Shared, at| Place::new(&node(shared, 1), at);
+        finds("lookup entries", |shared| {
+            assert!(shared.tree.lookup.remove(SequenceHash(2), place(shared, 1)));
+        });
+        // One for a block that nobody holds, and one of no block.
+        for name in [5, 99] {
+            finds("lookup entries", |shared| {
+                let guard = pin();
+                let made = shared.tree.lookup.insert(SequenceHash(name), place(shared, 4), &guard);
+                assert!(made.is_ok());
+            });
+        }
+        finds("entries counted and seen", |shared| shared.miscount(Figure::Entries, -1));
+    }
+
+    #[test]
+    fn a_block_that_is_neither_held_nor_an_ancestor_is_found() {
+        finds("a tail that nobody holds", |shared| {
+            let of = slot(shared, A);
+            show(shared, 50, |edit| levels::set_cutoff(&mut edit.levels, of, 2, 1));
+        });
+        finds("a tail that nobody holds", |shared| {
+            let of = slot(shared, B);
+            node(shared, 1).write(Rank::Child).set_mask(of, None);
+        });
+        finds("a block that nobody holds is flagged", |shared| {
+            node(shared, 1).write(Rank::Child).set_flag(4, true);
+        });
+    }
+
+    #[test]
+    fn an_empty_node_is_found() {
+        finds("an empty node is linked", |shared| {
+            show(shared, 50, |edit| {
+                edit.levels.clear();
+                edit.len = 0;
+            });
+        });
+    }
+
+    #[test]
+    fn owners_that_cannot_be_are_found() {
+        finds("levels out of order", |shared| {
+            show(shared, 1, |edit| edit.levels.extend(edit.levels.clone()));
+        });
+        finds("is in two levels", |shared| {
+            show(shared, 1, |edit| {
+                let bits = edit.levels[0].bits;
+                edit.levels.insert(0, levels::Level { cutoff: 1, chunk: 0, bits });
+            });
+        });
+        finds("a mask without a hole", |shared| {
+            let of = slot(shared, A);
+            node(shared, 1).write(Rank::Child).set_mask(of, Some(Mask::prefix(4)));
+        });
+        finds("hold blocks, but have no lane", |shared| {
+            show(shared, 50, |edit| levels::set_cutoff(&mut edit.levels, 9, 0, 2));
+        });
+        finds("two places of one canonical name", |shared| {
+            node(shared, 50).write(Rank::Child).columns.rename(1, SequenceHash(50));
+        });
+    }
+
+    #[test]
+    fn children_that_cannot_be_are_found() {
+        let twin = |shared: &Shared, parent: u64, offset, first| {
+            let parent = node(shared, parent);
+            let mut columns = Columns::with_capacity(1);
+            columns.push(named(first..first + 1)[0]);
+            let level = levels::Level { cutoff: 1, chunk: 0, bits: 1 };
+            let child = Node::new(Arc::downgrade(&parent), offset, columns, 1, &[level]);
+            let half = parent.read(Rank::Parent);
+            let hub = half.hub().expect("a table");
+            hub.lock(offset, LocalHash(first)).insert(child, &mut Outgoing::default());
+        };
+        finds("two children of one key", |shared| twin(shared, 1, 3, 10));
+        finds("a shard's children counted and seen", |shared| {
+            let (parent, child) = (node(shared, 1), node(shared, 10));
+            let half = parent.read(Rank::Parent);
+            half.hub().expect("a table").lose(&child);
+        });
+        finds("a child repeats the run's own block", |shared| twin(shared, 1, 1, 2));
+        finds("a child hangs below the run's end", |shared| twin(shared, 1, 9, 70));
+        finds("a child hangs above the run", |shared| twin(shared, 1, 0, 70));
+    }
+
+    #[test]
+    fn a_view_that_is_not_the_halfs_is_found() {
+        finds("a view shows other columns", |shared| {
+            let node = node(shared, 50);
+            let mut half = node.write(Rank::Child);
+            let copy = half.columns.copy(2, 2);
+            std::mem::forget(std::mem::replace(&mut half.columns, copy));
+        });
+        finds("slots for 2 blocks", |shared| {
+            show(shared, 50, |edit| {
+                let copy = edit.half.columns.copy(2, 65);
+                edit.replace_columns(copy);
+            });
+        });
+        finds("published", |shared| {
+            let node = node(shared, 1);
+            let mut half = node.write(Rank::Child);
+            let guard = pin();
+            let (view, window) = (node.view(&guard), half.columns.window(6));
+            let without = ViewBox::new(window, view.levels(), &[], None, None, None);
+            std::mem::forget(node.publish(&mut half, without));
+        });
+    }
+
+    #[test]
+    fn a_lane_that_counts_wrong_is_found() {
+        finds("names", |shared| lane(shared, A).state.lock(Rank::Lane).holdings.names.count += 1);
+        finds("a closed lane is in the registry", |shared| {
+            lane(shared, A).state.lock(Rank::Lane).closed = true;
+        });
+        finds("the table names", |shared| shared.tree.roster.leave(slot(shared, B)));
+        finds("room for", |shared| {
+            lane(shared, A).state.lock(Rank::Lane).holdings.names.nodes.reserve(1_000);
+        });
+    }
+
+    #[test]
+    fn retired_memory_that_is_not_counted_or_too_much_is_found() {
+        // A pin that lasts.
+        let guard = pin();
+        finds("with nothing under way", |shared| {
+            let much = Retired::Columns(Columns::with_capacity(200_000));
+            let mut retired = Outgoing::default();
+            retired.push(much);
+            shared.tree.garbage.take(&mut retired, &guard);
+        });
+        drop(guard);
+        finds("retired bytes counted and seen", |shared| shared.tree.garbage.miscount());
     }
 }

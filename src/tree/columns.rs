@@ -165,6 +165,11 @@ impl Drop for Columns {
 }
 
 impl Window {
+    /// Whether it shows these columns.
+    pub(super) fn is_of(self, columns: &Columns) -> bool {
+        self.len <= columns.high && (self.len == 0 || self.words == columns.words)
+    }
+
     /// How many blocks it shows.
     #[inline]
     pub(super) fn len(self) -> u32 {

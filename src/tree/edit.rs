@@ -11,6 +11,9 @@ use super::view::{Kid, View, ViewBox};
 use crate::LocalHash;
 use crate::sync::{Fault, Guard, Mutant, WriteGuard, fault, mutant};
 
+/// Slots of columns that are kept however short the run becomes.
+pub(super) const KEPT_SLOTS: u32 = 64;
+
 /// Changes to one node that become visible together.
 ///
 /// Between `new` and `publish` the half is ahead of what readers see. Dropped
@@ -212,7 +215,7 @@ impl<'n> Edit<'n> {
         self.len = needed;
         self.touched = true;
         let capacity = self.half.columns.capacity();
-        if capacity > 64 && needed < capacity / 4 && needed > 0 {
+        if capacity > KEPT_SLOTS && needed < capacity / 4 && needed > 0 {
             self.cut = Some(self.half.columns.copy(needed, needed + needed / 4));
         }
         fault(Fault::Trimmed);

@@ -230,6 +230,29 @@ impl Garbage {
         }
     }
 
+    /// Panics where the figures are not those of the values, or more is kept
+    /// than the limit allows when nothing is under way. The caller holds no
+    /// lock and no pin, and no other call runs.
+    pub(super) fn check(&self) {
+        if cfg!(not(kvradix_loom)) {
+            self.collect_all();
+        }
+        let list = self.list.lock(Rank::Retired);
+        let bytes = |values: &[Retired]| values.iter().map(Retired::bytes).sum::<usize>();
+        assert_eq!(list.open_bytes, bytes(&list.open), "open bytes counted and seen");
+        let sealed = list.sealed.iter().map(|batch| bytes(&batch.values)).sum::<usize>();
+        assert_eq!(self.bytes(), list.open_bytes + sealed, "retired bytes counted and seen");
+        let batches = list.sealed_ever - list.freed_ever;
+        assert_eq!(batches, list.sealed.len() as u64, "batches counted and seen");
+        assert!(
+            list.open.len() < BATCH.max(2) && list.open_bytes < BATCH_BYTES,
+            "a full batch is open"
+        );
+        let most = retire_limit(LIMIT) + BATCH_BYTES;
+        let kept = self.bytes();
+        assert!(cfg!(kvradix_loom) || kept <= most, "{kept} bytes retired, with nothing under way");
+    }
+
     /// Before an event: above the limit, reclaims and lets readers run until
     /// it is below again. The caller holds no lock and no pin.
     #[inline]
@@ -266,5 +289,13 @@ impl List {
         self.sealed_ever += 1;
         self.sealed.push_back(Batch { ready: ready.clone(), values, bytes });
         ready
+    }
+}
+
+#[cfg(test)]
+impl Garbage {
+    /// Makes the figure a wrong one.
+    pub(super) fn miscount(&self) {
+        self.bytes.fetch_add(1, Ordering::Relaxed);
     }
 }

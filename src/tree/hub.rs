@@ -192,6 +192,34 @@ impl Hub {
         all
     }
 
+    /// Panics where the counts are not those of the children, or a shard has
+    /// more room than they are worth. No other call may run.
+    pub(super) fn check(&self) {
+        let mut by_offset = BTreeMap::new();
+        let mut live = 0;
+        for shard in self.shards() {
+            let state = shard.state.lock(Rank::HubShard);
+            // SAFETY: under the shard's lock, as in `children`.
+            let slots = unsafe { shard.slots() };
+            let capacity = slots.map_or(0, Slots::capacity);
+            let mut seen = 0;
+            for child in slots.into_iter().flat_map(Slots::children) {
+                // SAFETY: a child that its slot owns.
+                *by_offset.entry(unsafe { child.as_ref() }.offset()).or_default() += 1;
+                seen += 1;
+            }
+            assert_eq!(state.live, seen, "a shard's children counted and seen");
+            assert!(state.used >= seen && state.used * 4 <= capacity * 3, "slots in use");
+            let most = if seen == 0 { 0 } else { SMALLEST.max(seen * 8) };
+            assert!(capacity <= most, "{capacity} slots for {seen} children");
+            live += seen;
+        }
+        assert_eq!(self.len(), live, "children counted and seen");
+        if let Some(counts) = &self.counts {
+            assert!(*counts.lock(Rank::HubCounts) == by_offset, "children counted by offset");
+        }
+    }
+
     /// Bytes of a table no array of which is replaced meanwhile: one that is
     /// not yet in its parent's half, or has left it; about.
     pub(super) fn bytes(&self) -> usize {
@@ -319,5 +347,14 @@ impl Locked<'_> {
             // names are owned by the new one now.
             retired.push(Retired::Slots(unsafe { SlotBox::from_raw(before) }));
         }
+    }
+}
+
+#[cfg(test)]
+impl Hub {
+    /// Takes a child out without counting it.
+    pub(super) fn lose(&self, child: &Node) {
+        let locked = self.lock(child.offset(), child.first());
+        assert!(locked.slots().expect("an array").take(locked.hash, child).is_some());
     }
 }

@@ -72,6 +72,11 @@ impl Lookup {
         self.map.bytes()
     }
 
+    /// Panics where a shard has more room than its entries are worth.
+    pub(super) fn check_room(&self) {
+        self.map.check_room();
+    }
+
     /// Calls `see` with every entry; for the checker.
     pub(super) fn for_each(&self, mut see: impl FnMut(SequenceHash, Place)) {
         self.map.for_each(|name, place| see(*name, *place));

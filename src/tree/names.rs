@@ -17,6 +17,9 @@ use crate::SequenceHash;
 use crate::sync::rank::Rank;
 use crate::sync::{Fold, Guard, HashMap, HashSet};
 
+/// Entries for which an emptied map may keep room.
+const KEPT: usize = 64;
+
 /// What one worker holds and by which names. Guarded by its lane's lock.
 pub(super) struct Names {
     /// The worker's slot.
@@ -222,6 +225,17 @@ impl Names {
         self.forget_all();
     }
 
+    /// Panics where a map has more room than its entries are worth.
+    pub(super) fn check_room(&self) {
+        for (what, capacity, len) in [
+            ("nodes", self.nodes.capacity(), self.nodes.len()),
+            ("private names", self.private.capacity(), self.private.len()),
+            ("places with private names", self.aliases.capacity(), self.aliases.len()),
+        ] {
+            assert!(capacity <= KEPT.max(len * 8), "room for {capacity} {what}, {len} there");
+        }
+    }
+
     /// Every private name and its place.
     pub(super) fn privates(&self) -> impl Iterator<Item = (SequenceHash, Place)> {
         self.private.iter().map(|(name, place)| (*name, *place))
@@ -248,7 +262,7 @@ impl Names {
     /// Notes that the worker holds nothing in `node` any more.
     pub(super) fn leave(&mut self, node: &Node) {
         self.nodes.remove(&Place::new(node, 0));
-        if self.nodes.capacity() > 64 && self.nodes.len() * 8 < self.nodes.capacity() {
+        if self.nodes.capacity() > KEPT && self.nodes.len() * 8 < self.nodes.capacity() {
             self.nodes.shrink_to(self.nodes.len() * 2);
             self.count_bytes();
         }
@@ -258,7 +272,7 @@ impl Names {
 /// Gives memory back once a map is mostly empty; amortised O(1) a removal.
 /// Whether it did.
 fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, Fold>) -> bool {
-    let idle = map.capacity() > 64 && map.len() * 8 < map.capacity();
+    let idle = map.capacity() > KEPT && map.len() * 8 < map.capacity();
     if idle {
         map.shrink_to(map.len() * 2);
     }

@@ -216,7 +216,12 @@ impl Half {
         let at = extra.holes.iter().position(|(of, _)| *of == slot);
         match (at, mask) {
             (Some(at), Some(mask)) => extra.holes[at].1 = mask,
-            (Some(at), None) => drop(extra.holes.swap_remove(at)),
+            (Some(at), None) => {
+                drop(extra.holes.swap_remove(at));
+                if extra.holes.capacity() > 8 && extra.holes.len() * 4 < extra.holes.capacity() {
+                    extra.holes.shrink_to(extra.holes.len() * 2);
+                }
+            }
             (None, Some(mask)) => extra.holes.push((slot, mask)),
             (None, None) => {}
         }

@@ -272,17 +272,19 @@ impl Shared {
         if lane.scheduled.swap(true, acq_rel) {
             return;
         }
-        let (shared, of_task) = (Arc::downgrade(this), lane.clone());
+        // Not the lane but whose it is: a task that waits keeps nothing of a
+        // worker that has left. Should he be back, his new lane is drained.
+        let (shared, worker) = (Arc::downgrade(this), lane.worker);
         let task = move || {
+            let Some(shared) = shared.upgrade() else { return };
+            let Some(lane) = shared.registry.get(&worker) else { return };
             let late = mutant(Mutant::ScheduledClearedLate);
             if !late {
-                of_task.scheduled.swap(false, acq_rel);
+                lane.scheduled.swap(false, acq_rel);
             }
-            if let Some(shared) = shared.upgrade() {
-                Self::drain_caught(&shared, &of_task);
-            }
+            Self::drain_caught(&shared, &lane);
             if late {
-                of_task.scheduled.swap(false, Ordering::AcqRel);
+                lane.scheduled.swap(false, Ordering::AcqRel);
             }
         };
         if !this.pool.tasks.spawn(task) {
@@ -335,18 +337,24 @@ impl Shared {
         }
     }
 
-    /// Every lane that is listed goes to the pool.
+    /// Every lane that is listed goes to the pool. There is nothing to do in
+    /// those of workers that have left: who closed them has drained them, and
+    /// later removers drain their own names.
     fn send_listed(this: &Arc<Self>) {
         let mut lanes = Vec::new();
         while let Some(lane) = this.dirty.pop() {
-            lanes.push(lane);
+            if !lane.closed.load(Ordering::Acquire) {
+                lanes.push(lane);
+            }
         }
         for lanes in lanes.chunks(LANES_PER_TASK) {
-            let (shared, of_task) = (Arc::downgrade(this), lanes.to_vec());
+            // By their workers, as in `schedule`.
+            let workers: Vec<WorkerId> = lanes.iter().map(|lane| lane.worker).collect();
+            let shared = Arc::downgrade(this);
             let task = move || {
-                if let Some(shared) = shared.upgrade() {
-                    Self::drain_listed(&shared, &of_task);
-                }
+                let Some(shared) = shared.upgrade() else { return };
+                let lanes = workers.iter().filter_map(|worker| shared.registry.get(worker));
+                Self::drain_listed(&shared, &lanes.collect::<Vec<_>>());
             };
             if !this.pool.tasks.spawn(task) {
                 Self::drain_listed(this, lanes);
@@ -721,11 +729,45 @@ mod tests {
     use crate::Index;
 
     impl Shared {
+        /// Changes what lanes that are gone have left in the counts.
+        pub(in crate::tree) fn miscount(&self, figure: Figure, by: i64) {
+            self.departed.lock(Rank::Departed).miscount(figure, by);
+        }
+
         pub(super) fn fail_if_told(&self) {
             let order = Ordering::SeqCst;
             let told = self.failing_drains.try_update(order, order, |left| left.checked_sub(1));
             assert!(told.is_err(), "a drain that was told to fail");
         }
+    }
+
+    /// Fails if the task has the lane: then a pool that lags behind keeps the
+    /// memory of everybody who has left meanwhile.
+    #[test]
+    fn a_task_that_waits_keeps_nothing_of_a_worker_that_has_left() {
+        let index = Index::builder().drain_threads(1).drain_threshold(8).build();
+        let shared = index.shared();
+        let (held_up, go_on) = std::sync::mpsc::channel::<()>();
+        let blocked = move || drop(go_on.recv());
+        assert!(shared.pool.tasks.spawn(blocked), "there is a thread");
+        // One whose removals have a task of their own, one whose wait for the
+        // alarm, and one whose were sent on by it.
+        let lanes = [(8, false), (1, false), (1, true)].map(|(removed, ticked)| {
+            let worker = WorkerId::new(removed, u32::from(ticked));
+            let block = |n| Block { sequence: SequenceHash(n), local: LocalHash(n) };
+            let blocks: Vec<Block> = (0..16).map(block).collect();
+            index.store(worker, None, &blocks).unwrap();
+            let names: Vec<SequenceHash> = (0..removed).map(SequenceHash).collect();
+            index.remove(worker, &names);
+            if ticked {
+                Shared::tick(shared);
+            }
+            let lane = Arc::downgrade(&shared.registry.get(&worker).expect("known"));
+            index.remove_worker(worker);
+            lane
+        });
+        assert!(lanes.iter().all(|lane| lane.upgrade().is_none()), "a lane is kept");
+        drop(held_up);
     }
 
     /// Fails without the catch in `drain_caught` (the process ends) and

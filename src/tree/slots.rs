@@ -7,6 +7,8 @@
 //! names at that slot, or to one that joined later, whom the table does not
 //! name there.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::WorkerId;
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Mutex, Swap};
@@ -51,14 +53,17 @@ pub(super) struct SlotPool {
 
 #[derive(Default)]
 struct Free {
-    slots: Vec<u32>,
+    /// Those below `next`.
+    slots: BTreeSet<u32>,
+    /// One more than the highest slot that somebody has.
     next: u32,
 }
 
 impl SlotPool {
+    /// The lowest slot there is, so that the table stays as short as it can.
     fn take(&self) -> u32 {
         let mut free = self.state.lock(Rank::Retired);
-        free.slots.pop().unwrap_or_else(|| {
+        free.slots.pop_first().unwrap_or_else(|| {
             free.next += 1;
             free.next - 1
         })
@@ -66,7 +71,11 @@ impl SlotPool {
 
     /// Lets `slot` be given out again.
     pub(super) fn give_back(&self, slot: u32) {
-        self.state.lock(Rank::Retired).slots.push(slot);
+        let mut free = self.state.lock(Rank::Retired);
+        free.slots.insert(slot);
+        while free.next.checked_sub(1).is_some_and(|last| free.slots.remove(&last)) {
+            free.next -= 1;
+        }
     }
 }
 
@@ -116,6 +125,23 @@ impl Roster {
         self.table.store(Arc::new(table));
     }
 
+    /// Panics unless the table names exactly these workers at their slots.
+    pub(super) fn check(&self, workers: &BTreeMap<u32, WorkerId>) {
+        let table = self.table.load();
+        let mut named = BTreeMap::new();
+        for (number, chunk) in (0..).zip(&table.chunks) {
+            for bit in (0..CHUNK).filter(|bit| chunk.taken >> bit & 1 == 1) {
+                named.insert(number * CHUNK as u32 + bit as u32, chunk.workers[bit]);
+            }
+        }
+        assert!(named == *workers, "the table names {named:?}, the lanes {workers:?}");
+        let last = named.keys().next_back().map_or(0, |slot| *slot as usize / CHUNK + 1);
+        assert_eq!(table.chunks.len(), last, "chunks of the table");
+        let free = self.pool.state.lock(Rank::Retired);
+        assert!(named.keys().all(|slot| *slot < free.next && !free.slots.contains(slot)));
+        assert!(free.slots.iter().all(|slot| *slot < free.next), "a free slot above all");
+    }
+
     /// Gives back a slot that nobody has held anything by.
     pub(super) fn leave_unused(&self, slot: u32) {
         self.leave(slot);
@@ -134,5 +160,32 @@ impl Roster {
         }
         table.chunks.shrink_to_fit();
         self.table.store(Arc::new(table));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails if the slot that came back last is given out first: the one who
+    /// stays comes and goes, and has a high slot for ever.
+    #[test]
+    fn the_table_is_as_short_as_the_slots_in_use_allow() {
+        let roster = Roster::new(Arc::default());
+        let join = |id| roster.join(WorkerId::new(id, 0));
+        let leave = |slot| {
+            roster.leave(slot);
+            roster.pool.give_back(slot);
+        };
+        let slots: Vec<u32> = (0..1_000).map(join).collect();
+        assert_eq!(roster.load().chunks(), 16);
+        slots[..999].iter().for_each(|slot| leave(*slot));
+        assert_eq!(roster.load().chunks(), 16, "the last one is still here");
+        let second = join(1_000);
+        assert_eq!(second, 0);
+        leave(slots[999]);
+        assert_eq!(roster.load().chunks(), 1);
+        let free = roster.pool.state.lock(Rank::Retired);
+        assert_eq!((free.next, free.slots.len()), (1, 0), "nothing is kept of the others");
     }
 }

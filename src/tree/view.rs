@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
-use super::columns::Window;
+use super::columns::{Columns, Window};
 use super::hub::Hub;
 use super::levels::Level;
 use super::node::Node;
@@ -160,6 +160,11 @@ impl<'a> View<'a> {
     #[inline]
     pub(super) fn len(self) -> u32 {
         self.header().window.len()
+    }
+
+    /// Whether it shows these columns.
+    pub(super) fn shows(self, columns: &Columns) -> bool {
+        self.header().window.is_of(columns)
     }
 
     /// Bytes of the allocation.

@@ -42,8 +42,11 @@ pub const MODELS: &[Model] = &[
     Model::new("leaving_worker_against_store_and_flush", closed_three)
         .iterations(100, 2_000)
         .bound(2),
+    Model::new("leaving_worker_against_the_task_of_its_removal", closed_task)
+        .iterations(200, 4_000)
+        .bound(3),
     Model::new("two_first_stores_of_one_worker", first_stores).iterations(40, 700).bound(3),
-    Model::new("drop_of_the_index_against_queued_drain", dropped).iterations(9, 100).bound(3),
+    Model::new("drop_of_the_index_against_queued_drain", dropped).iterations(4, 100).bound(3),
 ];
 
 fn on<R: Send + 'static>(
@@ -276,6 +279,23 @@ fn closed_remove() {
     assert!(unknown > 0, "a removal was lost");
     saw(unknown);
     settle_empty(&index);
+}
+
+/// A task that was sent for a worker who has left meanwhile finds nothing, or
+/// the lane of whoever is back: no removal of his is left lying there.
+fn closed_task() {
+    let index = pooled();
+    store(&index, A, &[1]);
+    remove(&index, A, &[1]);
+    let pool = spawn(run_task);
+    index.remove_worker(A);
+    store(&index, A, &[2, 3]);
+    remove(&index, A, &[3]);
+    pool.join();
+    rest();
+    assert_eq!(index.stats().pending_removals, 0, "a wake-up was lost");
+    assert_eq!(depth(&index, &[2, 3], A), 1, "a removal was lost");
+    settle(&index);
 }
 
 fn closed_three() {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kvradix::{Builder, Index};
 
+use crate::soak::Plant;
 use crate::trace::TRACE_BLOCK_TOKENS;
 
 /// Plays a fleet's traffic against the kvradix index, and measures it.
@@ -19,6 +20,7 @@ pub struct Cli {
 pub enum Command {
     Replay(ReplayArgs),
     Churn(ChurnArgs),
+    Soak(SoakArgs),
 }
 
 /// Simulates a fleet of engines and the routers in front of it, which share one index.
@@ -163,6 +165,75 @@ pub struct ChurnArgs {
     pub common: CommonArgs,
 }
 
+/// Keeps the index under a mixed load for long, and looks for whatever grows.
+///
+/// Writer threads, each with workers of its own, serve generated requests as `replay` does: a worker's
+/// engine keeps what it has of the prompt, evicts the least recently used blocks and stores the rest.
+/// Of each eight workers of a writer four evict from a prompt's end and four any block, which leaves
+/// holes; four name blocks alike and four each in its own way. Beside that, one request in 20 has its
+/// worker store names again at other places and lose some, one in 4,000 clears its worker, and one in
+/// 2,000 has it leave and come back later with nothing, as itself or under another id; late events
+/// follow it. Reader threads look up prompts that were served lately, some of them cut short or gone
+/// beyond.
+///
+/// One request in 50, the answer for a quarter of the workers is compared with the literal reference
+/// index, which takes their events too, while all others go on. Every 120th of the run (1 s at least)
+/// all threads are stopped, the index is flushed, every invariant of its structure is checked, and
+/// its counts are compared with the engines' own. The first fault ends the run.
+///
+/// The first fifth of the run is start-up. Of the rest, the first and the last quarter are compared:
+/// the medians of live bytes, nodes, blocks in the tree and look-up entries, each divided by the held
+/// blocks, may be at most 8 % higher in the last, that of resident memory 8 % and 8 MiB; in a run of
+/// fewer than 10 minutes, in which tables are still finding their sizes, 30 % instead. No sample may
+/// have seen more than 8 MiB of retired memory. At the end every worker is removed: at most 704 KiB of
+/// tables and 136 KiB for each thread may then be live beyond an index without events. Otherwise the
+/// exit is non-zero.
+///
+/// Live bytes are those that the allocator has handed out to the index and its threads; resident
+/// memory is that of the whole process, simulated engines and references included.
+#[derive(Args, Debug)]
+pub struct SoakArgs {
+    /// How long the load lasts
+    #[arg(long, default_value_t = 1.0, value_name = "NUMBER", value_parser = minutes)]
+    pub minutes: f64,
+
+    /// Block operations a second: half are blocks that writers store and remove, half blocks that
+    /// readers look up (whole prompts, matched or not); fewer where the machine is too slow
+    #[arg(long, default_value_t = 1_000_000, value_name = "BLOCKS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub rate: u64,
+
+    /// Workers of the fleet
+    #[arg(long, default_value_t = 64, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub workers: u32,
+
+    /// Blocks that each worker's cache holds
+    #[arg(long, default_value_t = 1_536, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub cache_blocks: u32,
+
+    /// Threads that serve requests and tell the index of it, at most one for each worker
+    #[arg(long, default_value_t = 2, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub writers: u16,
+
+    /// Threads that look prompts up
+    #[arg(long, default_value_t = 2, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub readers: u16,
+
+    /// Seed of requests and events
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub seed: u64,
+
+    /// Draws memory, blocks, nodes and query time over time into this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+
+    /// Puts in a fault that has to be found
+    #[arg(long, hide = true, value_enum)]
+    pub plant: Option<Plant>,
+
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
 #[derive(Args, Debug)]
 pub struct CommonArgs {
     /// Threads of the index that apply queued removals; 0: the
@@ -177,6 +248,11 @@ pub struct CommonArgs {
 }
 
 impl CommonArgs {
+    /// Threads that apply removals.
+    pub fn drain_threads(&self) -> u16 {
+        self.drain_threads.unwrap_or(1)
+    }
+
     /// An empty index as asked for.
     pub fn index(&self) -> Index {
         let builder: Builder = Index::builder();
@@ -209,6 +285,13 @@ fn block_size(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(size) if size != 0 && TRACE_BLOCK_TOKENS.is_multiple_of(size) => Ok(size),
         _ => Err(format!("it must divide {TRACE_BLOCK_TOKENS}: 1, 2, 4, ... or 512")),
+    }
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 1e6 => Ok(minutes),
+        _ => Err("it must be a number above 0, a million at most".to_owned()),
     }
 }
 

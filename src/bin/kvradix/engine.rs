@@ -44,6 +44,11 @@ impl Engine {
         Self { worker, capacity, evict, salt, cache: LruCache::unbounded() }
     }
 
+    /// How many blocks are cached.
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
     /// How many of the chain's first `limit` blocks are cached without a gap.
     pub fn prefix(&self, chain: &Chain, limit: usize) -> usize {
         let sequences = &chain.sequences()[..limit];

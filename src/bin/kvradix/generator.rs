@@ -45,22 +45,45 @@ struct Conversation {
     turns_left: u32,
 }
 
+/// What requests are made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    pub seed: u64,
+    /// Tokens of a block.
+    pub block_size: u32,
+    /// Different system prompts.
+    pub system_prompts: u32,
+    /// Conversations under way at a time.
+    pub conversations: u32,
+}
+
+impl From<&ReplayArgs> for Recipe {
+    fn from(args: &ReplayArgs) -> Self {
+        Self {
+            seed: args.seed,
+            block_size: args.block_size,
+            system_prompts: args.system_prompts,
+            conversations: args.conversations,
+        }
+    }
+}
+
 impl Generator {
-    pub fn new(args: &ReplayArgs) -> anyhow::Result<Self> {
-        let mut rng = SmallRng::seed_from_u64(args.seed);
+    pub fn new(recipe: Recipe) -> anyhow::Result<Self> {
+        let mut rng = SmallRng::seed_from_u64(recipe.seed);
         let systems: Vec<u64> =
-            (0..args.system_prompts).map(|_| log_uniform(&mut rng, SYSTEM_TOKENS)).collect();
+            (0..recipe.system_prompts).map(|_| log_uniform(&mut rng, SYSTEM_TOKENS)).collect();
         let popularity = WeightedIndex::new((1..=systems.len()).map(|rank| 1.0 / rank as f64))?;
         let mut generator = Self {
             rng,
-            seed: args.seed,
-            block_size: args.block_size.into(),
+            seed: recipe.seed,
+            block_size: recipe.block_size.into(),
             systems,
             popularity,
             under_way: Vec::new(),
             begun: 0,
         };
-        for _ in 0..args.conversations {
+        for _ in 0..recipe.conversations {
             let conversation = generator.begin();
             generator.under_way.push(conversation);
         }

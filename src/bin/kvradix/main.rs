@@ -1,20 +1,24 @@
 //! `kvradix`: plays a fleet's traffic against the index, and measures it.
 //!
 //! Every command goes the same way: `args` says what was asked for, a command
-//! (`replay`, `churn`) runs it and returns a report, `report` prints that.
+//! (`replay`, `churn`, `soak`) runs it and returns a report, `report` prints that.
 
 mod args;
 mod chain;
 mod churn;
+mod counting;
 mod engine;
 mod fleet;
 mod generator;
+mod latency;
 mod memory;
 mod plot;
 mod progress;
 mod replay;
 mod report;
 mod router;
+mod soak;
+mod threads;
 mod trace;
 mod workload;
 
@@ -25,10 +29,14 @@ use clap::Parser;
 
 use args::{Cli, Command};
 
+#[global_allocator]
+static ALLOCATOR: counting::Counting = counting::Counting;
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Churn(args) => churn::run(&args),
+        Command::Soak(args) => soak::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

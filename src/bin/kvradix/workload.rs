@@ -33,7 +33,7 @@ impl Workload {
     /// The trace cannot be read; see [`Trace::read`].
     pub fn new(args: &ReplayArgs) -> Result<Self> {
         let (source, total) = match &args.trace {
-            None => (Source::Generated(Mutex::new(Generator::new(args)?)), args.requests),
+            None => (Source::Generated(Mutex::new(Generator::new(args.into())?)), args.requests),
             Some(path) => trace(path, args)?,
         };
         Ok(Self { source, total, taken: AtomicU64::new(0) })

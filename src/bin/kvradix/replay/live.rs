@@ -9,12 +9,12 @@ use kvradix::{Event, Index, Matches};
 
 use super::monitor::Monitor;
 use super::outcome::Played;
-use super::threads::{join_all, spawn};
 use crate::args::ReplayArgs;
 use crate::chain::Request;
 use crate::fleet::{Fleet, Tally};
 use crate::progress;
 use crate::router::Decision;
+use crate::threads::{join_all, spawn};
 use crate::workload::Workload;
 
 /// The most events that are applied in one call.

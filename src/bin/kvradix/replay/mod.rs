@@ -7,19 +7,16 @@
 mod live;
 mod monitor;
 mod outcome;
-mod threads;
+mod panels;
 mod verified;
 
-use std::fs::OpenOptions;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::args::ReplayArgs;
 use crate::fleet::Fleet;
 use crate::workload::Workload;
 use crate::{memory, plot, report};
 
-pub use monitor::Sample;
 use outcome::{Memory, Outcome};
 
 /// Plays the workload and prints what was measured.
@@ -30,9 +27,7 @@ use outcome::{Memory, Outcome};
 /// wrong answer or refused an event.
 pub fn run(args: &ReplayArgs) -> Result<()> {
     if let Some(path) = &args.plot {
-        // Better now than after a long run.
-        let opened = OpenOptions::new().append(true).create(true).open(path);
-        opened.with_context(|| format!("cannot write the plot {}", path.display()))?;
+        plot::prepare(path)?;
     }
     let workload = Workload::new(args)?;
     let index = args.common.index();
@@ -47,7 +42,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
 
     let memory = Memory { before_bytes: before, after_bytes: memory::resident() };
     if let Some(path) = &args.plot {
-        plot::draw(path, &played.watched.samples)?;
+        plot::draw(path, &panels::panels(&played.watched.samples))?;
     }
     report::print(args.common.json, &Outcome::new(args, &played, memory, index.stats()))
 }

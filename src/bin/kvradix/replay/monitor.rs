@@ -1,6 +1,5 @@
 //! What is measured while a replay runs.
 
-use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,24 +8,19 @@ use crossbeam::channel::{Receiver, RecvTimeoutError};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 use kvradix::{Index, LocalHash, Matches};
-use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::latency::{Latencies, histogram};
 use crate::memory;
 
 /// How often queue depths are read.
 const TICK: Duration = Duration::from_millis(10);
 /// How many ticks pass between two points of the plot.
 const TICKS_PER_SAMPLE: u32 = 10;
-/// The longest query time told apart, in nanoseconds.
-const MAX_QUERY_NS: u64 = 100_000_000_000;
-
 /// Where router threads write down what they do, and the watcher reads it.
 #[derive(Debug)]
 pub struct Monitor {
-    /// Query times in nanoseconds since the watcher last looked, one for each
-    /// router, so that its lock is free nearly always.
-    query_ns: Vec<Mutex<Histogram<u64>>>,
+    latencies: Latencies,
     /// Requests served.
     served: AtomicU64,
     /// Events that wait between engines and appliers. Counted here because
@@ -65,25 +59,16 @@ pub struct Sample {
 
 impl Monitor {
     pub fn new(routers: usize) -> Result<Self> {
-        let query_ns = (0..routers).map(|_| Ok(Mutex::new(histogram()?)));
         Ok(Self {
-            query_ns: query_ns.collect::<Result<_>>()?,
+            latencies: Latencies::new(routers)?,
             served: AtomicU64::new(0),
             queued: AtomicU64::new(0),
         })
     }
 
-    /// Looks `query` up as a router does, and writes down how long the answer
-    /// and one pass over it took.
+    /// Looks `query` up as a router does, and writes down how long it took.
     pub fn query(&self, router: usize, index: &Index, query: &[LocalHash], matches: &mut Matches) {
-        let started = Instant::now();
-        index.matches_into(query, matches);
-        matches.iter().for_each(|found| {
-            black_box(found);
-        });
-        let took = started.elapsed();
-        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.query_ns[router].lock().saturating_record(ns.max(1));
+        self.latencies.query(router, index, query, matches);
     }
 
     /// A request has been served.
@@ -121,7 +106,8 @@ impl Monitor {
             looks += 1;
             bar.set_position(self.served.load(Ordering::Relaxed));
             if stopped || tick % TICKS_PER_SAMPLE == 0 {
-                let since_last = self.take_query_ns(&mut watched.query_ns)?;
+                let since_last = self.latencies.take()?;
+                watched.query_ns.add(&since_last)?;
                 if plotted {
                     watched.samples.push(sample(started.elapsed(), &since_last));
                 }
@@ -133,22 +119,6 @@ impl Monitor {
         watched.queue.mean = depths as f64 / f64::from(looks);
         Ok(watched)
     }
-
-    /// The query times since the last call, which are also added to `total`.
-    fn take_query_ns(&self, total: &mut Histogram<u64>) -> Result<Histogram<u64>> {
-        let mut taken = histogram()?;
-        for router in &self.query_ns {
-            let mut query_ns = router.lock();
-            taken.add(&*query_ns)?;
-            query_ns.reset();
-        }
-        total.add(&taken)?;
-        Ok(taken)
-    }
-}
-
-fn histogram() -> Result<Histogram<u64>> {
-    Ok(Histogram::new_with_bounds(1, MAX_QUERY_NS, 3)?)
 }
 
 fn sample(at: Duration, query_ns: &Histogram<u64>) -> Sample {

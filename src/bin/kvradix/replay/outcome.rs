@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use kvradix::Stats;
 use serde::Serialize;
 
 use super::monitor::{QueueDepth, Watched};
 use crate::args::ReplayArgs;
 use crate::fleet::Tally;
+use crate::latency::Quantiles;
 use crate::report::{Report, Row, bytes, count, nanos, percent, row};
 
 /// What was counted and measured while the workload was played.
@@ -46,14 +46,6 @@ pub struct Outcome {
     index: Stats,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Quantiles {
-    p50: u64,
-    p99: u64,
-    p999: u64,
-    max: u64,
-}
-
 /// Resident memory of the process, `None` where the system does not tell.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Memory {
@@ -84,17 +76,6 @@ impl Outcome {
             memory,
             queue_depth: watched.queue,
             index,
-        }
-    }
-}
-
-impl Quantiles {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        Self {
-            p50: histogram.value_at_quantile(0.5),
-            p99: histogram.value_at_quantile(0.99),
-            p999: histogram.value_at_quantile(0.999),
-            max: histogram.max(),
         }
     }
 }

@@ -15,12 +15,12 @@ use kvradix::{Event, Index, Match, Matches, Stats};
 
 use super::monitor::Monitor;
 use super::outcome::Played;
-use super::threads::{join_all, spawn};
 use crate::args::{Names, ReplayArgs};
 use crate::chain::Request;
 use crate::fleet::{Fleet, Tally};
 use crate::progress;
 use crate::router::Decision;
+use crate::threads::{join_all, spawn};
 use crate::workload::Workload;
 
 /// Requests of a round.
