@@ -100,7 +100,13 @@ fn mode_seed(name: &str) -> u64 {
 }
 
 /// Runs `ops`; panics with the smallest part of them that still goes wrong.
-pub fn hold<S: Subject>(what: &str, ops: &[Op], alike: bool, prompt: bool, build: fn() -> S) {
+pub fn hold<S: Subject>(
+    what: &str,
+    ops: &[Op],
+    alike: bool,
+    prompt: bool,
+    build: impl Fn() -> S + Copy,
+) {
     let fails = |ops: &[Op]| failure(ops, alike, prompt, build);
     let Some(first) = fails(ops) else { return };
     let hook = std::panic::take_hook();
@@ -111,9 +117,27 @@ pub fn hold<S: Subject>(what: &str, ops: &[Op], alike: bool, prompt: bool, build
     panic!("{what}: {first}\nthe smallest stream found ({last:?}):\n{smallest:#x?}");
 }
 
+/// Runs `ops` on both sides; what they differ in first. A panic goes through.
+///
+/// `alike`: all workers have one name for a place, the same one; `prompt`: a
+/// removal is visible when its call returns.
+pub fn run<S: Subject>(
+    ops: &[Op],
+    alike: bool,
+    prompt: bool,
+    build: impl Fn() -> S,
+) -> Result<(), String> {
+    Run::new(build, alike, prompt).all(ops)
+}
+
 /// What goes wrong, a panic of the subject included.
-fn failure<S: Subject>(ops: &[Op], alike: bool, prompt: bool, build: fn() -> S) -> Option<String> {
-    let run = || Run::new(build, alike, prompt).all(ops);
+fn failure<S: Subject>(
+    ops: &[Op],
+    alike: bool,
+    prompt: bool,
+    build: impl Fn() -> S + Copy,
+) -> Option<String> {
+    let run = || run(ops, alike, prompt, build);
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result.err(),
         Err(panic) => {
@@ -201,10 +225,10 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-struct Run<S> {
+struct Run<S, B> {
     subject: S,
     reference: ReferenceIndex,
-    build: fn() -> S,
+    build: B,
     /// All workers name alike: the lookup has exactly the held places.
     alike: bool,
     /// Removals are visible at once.
@@ -214,8 +238,8 @@ struct Run<S> {
     matches: Matches,
 }
 
-impl<S: Subject> Run<S> {
-    fn new(build: fn() -> S, alike: bool, prompt: bool) -> Self {
+impl<S: Subject, B: Fn() -> S> Run<S, B> {
+    fn new(build: B, alike: bool, prompt: bool) -> Self {
         Run {
             subject: build(),
             reference: ReferenceIndex::new(),

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub mod compare;
+pub mod paths;
 pub mod stream;
 pub mod subject;
 
