@@ -105,6 +105,8 @@
 //! None is on by default.
 //! - `serde`: `Serialize` and `Deserialize` for hashes, [`Event`], [`Match`]
 //!   and [`Stats`].
+//! - `snapshot`: a whole index to a file or stream and back, with a cursor for
+//!   each worker: `kvradix::snapshot`.
 //! - `cli`: the binary `kvradix` (`replay` and `churn`) and what it needs; the
 //!   library stays as it is.
 
@@ -113,6 +115,8 @@
 
 pub mod hash;
 pub mod reference;
+#[cfg(feature = "snapshot")]
+pub mod snapshot;
 
 mod builder;
 mod error;
