@@ -32,6 +32,6 @@ cargo fuzz tmin "${options[@]}" --runs 2000 "$target" "$artifacts/$found" || tru
 smallest=$(ls -t "$artifacts" | head -n 1)
 echo "the smallest input found: $artifacts/$smallest"
 if [ "$target" = stream ]; then
-    cargo run --quiet --release --no-default-features --bin show -- "$artifacts/$smallest" || true
+    cargo run --quiet --release --no-default-features --example show -- "$artifacts/$smallest" || true
 fi
 exit 1

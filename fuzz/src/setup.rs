@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use kvradix::{Index, Pool};
+use kvradix::{Builder, Index, Pool};
 
 /// The bytes that say it.
 pub const HEADER: usize = 8;
@@ -20,6 +20,9 @@ pub struct Setup {
     removal_delay: Duration,
     /// Steps between two looks at everything; 0: only at the end.
     pub census_every: usize,
+    /// Events from one snapshot to the next, from which the index goes on; 0:
+    /// none.
+    pub restart_every: usize,
     /// How workers leave at the end.
     pub goodbye: u8,
 }
@@ -38,6 +41,7 @@ impl Setup {
             max_pending: [65_536, 0, 1, 24][pending as usize % 4],
             removal_delay: Duration::from_micros([1000, 0, 20, 100][delay as usize % 4]),
             census_every: [0, 0, 16, 5][census as usize % 4],
+            restart_every: if census >= 192 { 1 + census as usize / 4 % 16 } else { 0 },
             goodbye,
         }
     }
@@ -47,17 +51,13 @@ impl Setup {
         !self.drained_by_pool
     }
 
-    pub fn build(&self) -> Index {
+    pub fn builder(&self) -> Builder {
         let builder = Index::builder()
             .run_blocks(self.run_blocks)
             .hub_threshold(self.hub_threshold)
             .drain_threshold(self.drain_threshold)
             .max_pending(self.max_pending)
             .removal_delay(self.removal_delay);
-        if self.drained_by_pool {
-            builder.pool(&POOL).build()
-        } else {
-            builder.drain_threads(0).build()
-        }
+        if self.drained_by_pool { builder.pool(&POOL) } else { builder.drain_threads(0) }
     }
 }

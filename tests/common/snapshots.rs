@@ -38,8 +38,11 @@ pub fn worker(id: u64, names: u64, cursor: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// Runs: each a parent and blocks of (name, content).
-pub fn runs(runs: &[(Option<u64>, &[(u64, u64)])]) -> Vec<u8> {
+/// A run: its parent and blocks of (name, content).
+pub type Run<'a> = (Option<u64>, &'a [(u64, u64)]);
+
+/// The payload of some runs.
+pub fn runs(runs: &[Run<'_>]) -> Vec<u8> {
     let mut payload = vec![1];
     varint(runs.len() as u64, &mut payload);
     for (parent, blocks) in runs {
