@@ -178,7 +178,8 @@ fn sealed_nonsense_is_refused_and_leaves_nothing() {
     let two: &[(u64, u64)] = &[(1, 10), (2, 11)];
     let half_a_block = vec![1, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
     // With how many workers and names the end speaks of.
-    let cases: Vec<(&str, (u64, u64), Vec<Vec<u8>>)> = vec![
+    type Case = (&'static str, (u64, u64), Vec<Vec<u8>>);
+    let cases: Vec<Case> = vec![
         ("no worker", (0, 0), vec![runs(&[(None, one)])]),
         ("holes of nobody", (0, 0), vec![holes(&[1])]),
         ("a worker twice", (2, 0), vec![head(1, 0, b""), head(1, 0, b"")]),
