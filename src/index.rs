@@ -306,6 +306,12 @@ impl Index {
     /// # Ok::<(), StoreError>(())
     /// ```
     pub fn export(&self, worker: WorkerId) -> Vec<Event> {
+        self.shared().export(worker).unwrap_or_default()
+    }
+
+    /// The same, but `None` if the worker is not known.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn cut(&self, worker: WorkerId) -> Option<Vec<Event>> {
         self.shared().export(worker)
     }
 

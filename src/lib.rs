@@ -106,6 +106,8 @@
 //! - `serde`: `Serialize` and `Deserialize` for hashes, [`Event`], [`Match`]
 //!   and [`Stats`].
 //! - `metrics`: Prometheus metrics of any number of indexes (`metrics::Metrics`).
+//! - `snapshot`: a whole index to a file or stream and back, with a cursor for
+//!   each worker: `kvradix::snapshot`.
 //! - `cli`: the binary `kvradix` (`replay` and `churn`) and what it needs; the
 //!   library stays as it is.
 
@@ -116,6 +118,8 @@ pub mod hash;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod reference;
+#[cfg(feature = "snapshot")]
+pub mod snapshot;
 
 mod builder;
 mod error;

@@ -1,5 +1,5 @@
-//! Negative controls: steps of the protocol that a model can be told to leave
-//! out, so that it shows that it would notice.
+//! Negative controls: steps of the protocol that a model, or the fuzzer, can be
+//! told to leave out, so that it shows that it would notice.
 
 /// A step to leave out or to weaken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +108,7 @@ pub enum Mutant {
 }
 
 /// Whether to leave the step out: never.
-#[cfg(not(kvradix_loom))]
+#[cfg(not(any(kvradix_loom, kvradix_faults)))]
 #[inline(always)]
 pub(crate) const fn mutant(_: Mutant) -> bool {
     false
@@ -116,7 +116,7 @@ pub(crate) const fn mutant(_: Mutant) -> bool {
 
 /// Whether to leave the step out: the environment variable `KVRADIX_MUTANT`
 /// names it. One build carries all mutants.
-#[cfg(kvradix_loom)]
+#[cfg(any(kvradix_loom, kvradix_faults))]
 pub(crate) fn mutant(which: Mutant) -> bool {
     use std::sync::OnceLock;
     static CHOSEN: OnceLock<Option<String>> = OnceLock::new();

@@ -52,14 +52,14 @@ struct Export<'a> {
 }
 
 impl Shared {
-    /// See [`Index::export`](crate::Index::export).
-    pub(crate) fn export(&self, worker: WorkerId) -> Vec<Event> {
-        let events = self.with_lane(worker, |tree, holdings| {
+    /// See [`Index::export`](crate::Index::export); `None` if the worker is
+    /// not known.
+    pub(crate) fn export(&self, worker: WorkerId) -> Option<Vec<Event>> {
+        self.with_lane(worker, |tree, holdings| {
             let mut export = Export::new(tree, holdings, worker);
             export.find_stops();
             export.events()
-        });
-        events.unwrap_or_default()
+        })
     }
 }
 

@@ -748,7 +748,7 @@ mod tests {
         let index = Index::builder().drain_threads(1).drain_threshold(8).build();
         let shared = index.shared();
         let (held_up, go_on) = std::sync::mpsc::channel::<()>();
-        let blocked = move || drop(go_on.recv());
+        let blocked = move || _ = go_on.recv();
         assert!(shared.pool.tasks.spawn(blocked), "there is a thread");
         // One whose removals have a task of their own, one whose wait for the
         // alarm, and one whose were sent on by it.

@@ -108,14 +108,20 @@ pub struct Start<S> {
 }
 
 /// Runs `ops`; panics with the smallest part of them that still goes wrong.
-pub fn hold<S: Subject>(what: &str, ops: &[Op], alike: bool, prompt: bool, build: fn() -> S) {
-    let start = Start { subject: build, reference: ReferenceIndex::new, empty: build };
-    hold_from(&start, what, ops, alike, prompt);
+pub fn hold<S: Subject>(what: &str, ops: &[Op], alike: bool, prompt: bool, build: impl Fn() -> S) {
+    hold_run(what, ops, |ops| run(ops, alike, prompt, &build));
 }
 
 /// The same, from something else than nothing.
 pub fn hold_from<S: Subject>(start: &Start<S>, what: &str, ops: &[Op], alike: bool, prompt: bool) {
-    let fails = |ops: &[Op]| failure(start, ops, alike, prompt);
+    hold_run(what, ops, |ops| {
+        let (subject, reference) = ((start.subject)(), (start.reference)());
+        Run::new(subject, reference, &start.empty, alike, prompt).all(ops)
+    });
+}
+
+fn hold_run(what: &str, ops: &[Op], run: impl Fn(&[Op]) -> Result<(), String>) {
+    let fails = |ops: &[Op]| failure(|| run(ops));
     let Some(first) = fails(ops) else { return };
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -125,9 +131,21 @@ pub fn hold_from<S: Subject>(start: &Start<S>, what: &str, ops: &[Op], alike: bo
     panic!("{what}: {first}\nthe smallest stream found ({last:?}):\n{smallest:#x?}");
 }
 
+/// Runs `ops` on both sides; what they differ in first. A panic goes through.
+///
+/// `alike`: all workers have one name for a place, the same one; `prompt`: a
+/// removal is visible when its call returns.
+pub fn run<S: Subject>(
+    ops: &[Op],
+    alike: bool,
+    prompt: bool,
+    build: impl Fn() -> S,
+) -> Result<(), String> {
+    Run::new(build(), ReferenceIndex::new(), &build, alike, prompt).all(ops)
+}
+
 /// What goes wrong, a panic of the subject included.
-fn failure<S: Subject>(start: &Start<S>, ops: &[Op], alike: bool, prompt: bool) -> Option<String> {
-    let run = || Run::new(start, alike, prompt).all(ops);
+fn failure(run: impl FnOnce() -> Result<(), String>) -> Option<String> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result.err(),
         Err(panic) => {
@@ -215,10 +233,10 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-struct Run<S> {
+struct Run<'a, S> {
     subject: S,
     reference: ReferenceIndex,
-    empty: fn() -> S,
+    empty: &'a dyn Fn() -> S,
     /// All workers name alike: the lookup has exactly the held places.
     alike: bool,
     /// Removals are visible at once.
@@ -228,17 +246,15 @@ struct Run<S> {
     matches: Matches,
 }
 
-impl<S: Subject> Run<S> {
-    fn new(start: &Start<S>, alike: bool, prompt: bool) -> Self {
-        Run {
-            subject: (start.subject)(),
-            reference: (start.reference)(),
-            empty: start.empty,
-            alike,
-            prompt,
-            flushed: true,
-            matches: Matches::new(),
-        }
+impl<'a, S: Subject> Run<'a, S> {
+    fn new(
+        subject: S,
+        reference: ReferenceIndex,
+        empty: &'a dyn Fn() -> S,
+        alike: bool,
+        prompt: bool,
+    ) -> Self {
+        Run { subject, reference, empty, alike, prompt, flushed: true, matches: Matches::new() }
     }
 
     fn all(mut self, ops: &[Op]) -> Result<(), String> {

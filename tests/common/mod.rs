@@ -6,6 +6,7 @@
 
 pub mod compare;
 pub mod counting;
+pub mod paths;
 pub mod stream;
 pub mod subject;
 

@@ -3,11 +3,13 @@
 //! A stream is a plain list, made before anything runs, so that a failing one
 //! can be cut down to what matters and still runs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use kvradix::{Block, Event, LocalHash, SequenceHash, WorkerId};
 use rand::prelude::*;
 use rand::rngs::SmallRng;
+
+use super::paths::{Paths, Place, State, hash, mix};
 
 /// What a stream looks like.
 #[derive(Clone, Copy, Debug)]
@@ -118,83 +120,6 @@ pub enum Op {
     },
 }
 
-/// A path of contents, by number; 0 is the root.
-type Place = u32;
-
-/// Every path the stream ever took.
-#[derive(Default)]
-struct Paths {
-    above: Vec<(Place, u64)>,
-    /// A hash of the whole path, the same in every stream.
-    hash: Vec<u64>,
-    below: HashMap<(Place, u64), Place>,
-    children: Vec<Vec<Place>>,
-}
-
-impl Paths {
-    fn new() -> Self {
-        Paths {
-            above: vec![(0, 0)],
-            hash: vec![0],
-            below: HashMap::new(),
-            children: vec![Vec::new()],
-        }
-    }
-
-    fn step(&mut self, above: Place, content: u64) -> Place {
-        *self.below.entry((above, content)).or_insert_with(|| {
-            let place = self.above.len() as Place;
-            self.above.push((above, content));
-            self.hash.push(mix(self.hash[above as usize] ^ mix(content)));
-            self.children.push(Vec::new());
-            self.children[above as usize].push(place);
-            place
-        })
-    }
-
-    fn contents(&self, mut place: Place) -> Vec<u64> {
-        let mut contents = Vec::new();
-        while place != 0 {
-            let (above, content) = self.above[place as usize];
-            contents.push(content);
-            place = above;
-        }
-        contents.reverse();
-        contents
-    }
-}
-
-/// What the generator believes of a worker. Only the choice of the next event
-/// hangs on it, never what is right.
-#[derive(Default, Clone)]
-struct State {
-    names: Vec<u64>,
-    at: HashMap<u64, (usize, Place)>,
-    held: HashMap<Place, Vec<u64>>,
-}
-
-impl State {
-    fn forget(&mut self, name: u64) {
-        let Some((position, place)) = self.at.remove(&name) else { return };
-        self.names.swap_remove(position);
-        if let Some(moved) = self.names.get(position) {
-            self.at.get_mut(moved).unwrap().0 = position;
-        }
-        let held = self.held.get_mut(&place).unwrap();
-        held.retain(|&other| other != name);
-        if held.is_empty() {
-            self.held.remove(&place);
-        }
-    }
-
-    fn learn(&mut self, name: u64, place: Place) {
-        self.forget(name);
-        self.at.insert(name, (self.names.len(), place));
-        self.names.push(name);
-        self.held.entry(place).or_default().push(name);
-    }
-}
-
 pub struct Stream {
     mode: Mode,
     rng: SmallRng,
@@ -206,22 +131,6 @@ pub struct Stream {
     prompts: Vec<Vec<u64>>,
     /// Names a worker holds before evictions get more likely than stores.
     room: usize,
-}
-
-fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
-/// The two hashes at the ends are as good as any.
-fn hash(number: u64) -> u64 {
-    match number {
-        1 => 0,
-        2 => u64::MAX,
-        number => mix(number),
-    }
 }
 
 /// A stream of about `queries` questions. It ends with everybody gone.

@@ -1,0 +1,7 @@
+//! Files that may be no snapshots.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| _ = kvradix_fuzz::check_snapshot(input));
