@@ -105,6 +105,8 @@
 //! None is on by default.
 //! - `serde`: `Serialize` and `Deserialize` for hashes, [`Event`], [`Match`]
 //!   and [`Stats`].
+//! - `intake`: module `intake`, which decodes what vLLM and SGLang publish and
+//!   keeps two indexes, of the device and of any tier, true to it.
 //! - `cli`: the binary `kvradix` (`replay` and `churn`) and what it needs; the
 //!   library stays as it is.
 
@@ -112,6 +114,8 @@
 #![cfg_attr(kvradix_loom, allow(deprecated))]
 
 pub mod hash;
+#[cfg(feature = "intake")]
+pub mod intake;
 pub mod reference;
 
 mod builder;

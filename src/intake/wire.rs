@@ -1,0 +1,1 @@
+//! Msgpack, read in place.
