@@ -39,8 +39,10 @@ mod drops;
 mod event;
 mod keys;
 mod limits;
+mod rank;
 mod residency;
 mod tiers;
+mod waiting;
 mod wire;
 
 pub use convert::{Converter, Image, Prompt, Salt};
@@ -49,5 +51,6 @@ pub use drops::{Drops, Reason};
 pub use event::{Adapter, Batch, Event, Group, Removed, Stored};
 pub use keys::{ExtraKey, ExtraKeys};
 pub use limits::Limits;
-pub use residency::{Answer, Applied, Origin, Rank, RankOptions, RankStats, Residence, Residency};
+pub use rank::{Applied, Origin, Rank, RankOptions, RankStats};
+pub use residency::{Answer, Residence, Residency};
 pub use tiers::{Tier, TierSet};

@@ -1,28 +1,14 @@
-//! Which tiers of which rank hold a block.
+//! What a fleet's tiers hold.
 
-use super::{Batch, Converter, Drops, TierSet};
-use crate::{Index, LocalHash, Matches, SequenceHash, WorkerId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// How a batch came here.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Origin {
-    /// As it was published.
-    Live,
-    /// Out of the publisher's history, to close a gap.
-    Replayed,
-    /// Told again: after a reconnect, or in a report of all that is held.
-    Reannounced,
-}
+use parking_lot::Mutex;
 
-/// What a rank is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct RankOptions {
-    /// Whether a block stored twice on a tier is two copies, of which each is
-    /// removed by an event of its own (vLLM). Only batches of
-    /// [`Origin::Live`] add copies. Off by default: stored twice is stored.
-    pub copies: bool,
-}
+use super::rank::Life;
+use super::tiers::Media;
+use super::{Converter, Rank, RankOptions, Tier};
+use crate::{Index, LocalHash, Match, Matches, WorkerId};
 
 /// What a fleet's tiers hold, for one model and block size.
 ///
@@ -30,11 +16,56 @@ pub struct RankOptions {
 /// [any tier](Self::any). Ranks [join](Self::join) and
 /// [leave](Self::remove); events come in through their [`Rank`]s. Share it
 /// between threads by reference or in an `Arc`; queries take no lock.
+///
+/// # Examples
+/// ```
+/// use kvradix::intake::{Answer, Decoder, Drops, Origin, Prompt, RankOptions, Residency};
+/// use kvradix::WorkerId;
+///
+/// # let payloads: [&[u8]; 0] = [];
+/// let residency = Residency::new(16);
+/// let vllm = RankOptions::default().copies(true);
+/// let rank = residency.join(WorkerId::new(1, 0), vllm);
+/// let (mut decoder, mut drops) = (Decoder::default(), Drops::new());
+/// for payload in payloads {
+///     match decoder.decode(payload, &mut drops) {
+///         Ok(batch) if batch.whole => _ = rank.apply(&batch, Origin::Live, &mut drops),
+///         // Unreadable: as good as a batch that was lost.
+///         _ => rank.clear(),
+///     }
+/// }
+///
+/// let query = residency.converter().hash_prompt(&Prompt::new(&[1; 64]));
+/// let mut answer = Answer::new();
+/// residency.query(&query, &mut answer);
+/// assert!(answer.residences().is_empty());
+/// ```
 #[derive(Debug)]
 pub struct Residency {
-    converter: Converter,
-    device: Index,
-    any: Index,
+    core: Arc<Core>,
+    /// Who joined and has not left. Taken before any rank's own lock.
+    ranks: Mutex<BTreeMap<WorkerId, Arc<Life>>>,
+}
+
+/// What all ranks share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) converter: Converter,
+    pub(super) device: Index,
+    pub(super) any: Index,
+    pub(super) media: Media,
+}
+
+impl Core {
+    pub(super) fn clear(&self, worker: WorkerId) {
+        self.device.clear(worker);
+        self.any.clear(worker);
+    }
+
+    pub(super) fn remove(&self, worker: WorkerId) {
+        self.device.remove_worker(worker);
+        self.any.remove_worker(worker);
+    }
 }
 
 impl Residency {
@@ -53,138 +84,96 @@ impl Residency {
     /// # Panics
     /// If `block_size` is 0.
     pub fn with_indexes(block_size: u32, device: Index, any: Index) -> Self {
-        Self { converter: Converter::new(block_size), device, any }
+        let converter = Converter::new(block_size);
+        let core = Core { converter, device, any, media: Media::default() };
+        Self { core: Arc::new(core), ranks: Mutex::default() }
     }
 
     /// What hashes events, and should hash requests.
     pub fn converter(&self) -> &Converter {
-        &self.converter
+        &self.core.converter
     }
 
     /// What the device holds. For reading: events come in through [`Rank`].
     pub fn device(&self) -> &Index {
-        &self.device
+        &self.core.device
     }
 
     /// What any tier holds, the device included. For reading.
     pub fn any(&self) -> &Index {
-        &self.any
+        &self.core.any
+    }
+
+    /// The name of a tier's medium, in the case in which it first came; known
+    /// ones are in capitals.
+    pub fn medium(&self, tier: Tier) -> Option<String> {
+        self.core.media.name(tier)
+    }
+
+    /// The tier of a medium, if it is a known one or was met.
+    pub fn tier(&self, medium: &str) -> Option<Tier> {
+        self.core.media.find(Some(medium))
     }
 
     /// A rank begins its life, with nothing held. If one of this name was
     /// there, it has left, and its [`Rank`]s do nothing any more.
     pub fn join(&self, worker: WorkerId, options: RankOptions) -> Rank {
-        let _ = (worker, options);
-        todo!()
+        let life = Arc::new(Life::new(worker, options));
+        let mut ranks = self.ranks.lock();
+        if let Some(before) = ranks.insert(worker, life.clone()) {
+            before.end(&self.core);
+        }
+        Rank::new(self.core.clone(), life)
     }
 
     /// The rank of this name that joined and has not left.
     pub fn rank(&self, worker: WorkerId) -> Option<Rank> {
-        let _ = worker;
-        todo!()
+        let life = self.ranks.lock().get(&worker)?.clone();
+        Some(Rank::new(self.core.clone(), life))
     }
 
     /// The ranks that joined and have not left, in ascending order.
     pub fn ranks(&self) -> Vec<WorkerId> {
-        todo!()
+        self.ranks.lock().keys().copied().collect()
     }
 
     /// Every rank of worker `id` leaves; how many did. Batches that come late
     /// through their [`Rank`]s do nothing.
     pub fn remove(&self, id: u64) -> usize {
-        let _ = id;
-        todo!()
+        let mut ranks = self.ranks.lock();
+        let all = WorkerId::new(id, 0)..=WorkerId::new(id, u32::MAX);
+        let leaving: Vec<_> = ranks.range(all).map(|(&worker, _)| worker).collect();
+        for worker in &leaving {
+            if let Some(life) = ranks.remove(worker) {
+                life.end(&self.core);
+            }
+        }
+        leaving.len()
     }
 
     /// One rank leaves; whether it was there.
     pub fn remove_rank(&self, worker: WorkerId) -> bool {
-        let _ = worker;
-        todo!()
+        let mut ranks = self.ranks.lock();
+        let life = ranks.remove(&worker);
+        if let Some(life) = &life {
+            life.end(&self.core);
+        }
+        life.is_some()
     }
 
     /// How many leading blocks of the query each rank holds on its device,
-    /// and on any tier. Takes no lock.
+    /// and on any tier. Takes no lock; each index has the consistency that
+    /// [the crate](crate#consistency) states.
     pub fn query(&self, query: &[LocalHash], answer: &mut Answer) {
-        let _ = (query, answer);
-        todo!()
+        self.core.device.matches_into(query, &mut answer.device);
+        self.core.any.matches_into(query, &mut answer.any);
     }
 
-    /// Returns once every removal handed in before is visible.
+    /// Returns once every event handed in before is visible.
     pub fn flush(&self) {
-        self.device.flush();
-        self.any.flush();
+        self.core.device.flush();
+        self.core.any.flush();
     }
-}
-
-/// One rank of a worker, in one of its lives: the way in for its events.
-///
-/// Clones are the same rank. Its batches count in the order in which their
-/// calls return; hand them in from one thread at a time.
-#[derive(Clone, Debug)]
-pub struct Rank {}
-
-impl Rank {
-    /// Its name.
-    pub fn id(&self) -> WorkerId {
-        todo!()
-    }
-
-    /// Does what the events of the batch say, one after the other; those left
-    /// out are counted in `drops`. [`Batch::rank`] is not looked at: who the
-    /// batch is from is its source's to say.
-    pub fn apply(&self, batch: &Batch<'_>, origin: Origin, drops: &mut Drops) -> Applied {
-        let _ = (batch, origin, drops);
-        todo!()
-    }
-
-    /// The rank holds nothing any more, on any tier; it does not leave. For
-    /// a stream that can no longer be trusted, and for an engine's restart.
-    pub fn clear(&self) {
-        todo!()
-    }
-
-    /// Whether the rank has left, so that nothing of it counts any more.
-    pub fn has_left(&self) -> bool {
-        todo!()
-    }
-
-    /// On which tiers the block is held.
-    pub fn tiers_of(&self, name: SequenceHash) -> TierSet {
-        let _ = name;
-        todo!()
-    }
-
-    /// What the rank holds, in numbers.
-    pub fn stats(&self) -> RankStats {
-        todo!()
-    }
-}
-
-/// What a batch did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct Applied {
-    /// Blocks in accepted stores, held before or not.
-    pub stored: u64,
-    /// Blocks of removals that were held on that tier.
-    pub removed: u64,
-    /// How often the rank was cleared.
-    pub cleared: u64,
-    /// The rank has left: nothing was done.
-    pub left: bool,
-}
-
-/// What a rank holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct RankStats {
-    /// Blocks on the device.
-    pub device: u64,
-    /// Blocks on any tier.
-    pub any: u64,
-    /// Device blocks whose parent is not on the device, which no query could
-    /// reach, and which the device's index takes in once it is.
-    pub waiting: u64,
 }
 
 /// Who holds how much of a query's prefix, and where. Keep one a thread.
@@ -217,13 +206,30 @@ impl Answer {
         &self.device
     }
 
-    /// The share of all tiers together.
+    /// The share of all tiers together. Beside running events it may be
+    /// behind the device's.
     pub fn any(&self) -> &Matches {
         &self.any
     }
 
-    /// Both for each rank, in ascending order of ranks. Sorts.
+    /// Both for each rank, in ascending order of ranks. O(n log n) for n
+    /// ranks found.
     pub fn residences(&self) -> Vec<Residence> {
-        todo!()
+        let of = |device: Match| (device.worker, device.depth, device.depth);
+        let device = self.device.iter().map(of);
+        let mut all: Vec<_> = device.collect();
+        all.extend(self.any.iter().map(|any| (any.worker, 0, any.depth)));
+        all.sort_unstable();
+        let mut residences: Vec<Residence> = Vec::with_capacity(all.len());
+        for (worker, device, any) in all {
+            match residences.last_mut().filter(|last| last.worker == worker) {
+                Some(last) => {
+                    last.device = last.device.max(device);
+                    last.any = last.any.max(any);
+                }
+                None => residences.push(Residence { worker, device, any }),
+            }
+        }
+        residences
     }
 }
