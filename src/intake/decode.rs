@@ -433,7 +433,9 @@ struct Fields<'a, 'd> {
     lora_name: Option<&'a str>,
     has_hashes: bool,
     has_parent: bool,
-    has_block_size: bool,
+    has_tokens: bool,
+    /// Whether there was one at all; and whether it was a number.
+    has_block_size: (bool, bool),
     /// Why it is left out; the first reason counts.
     bad: Option<Reason>,
 }
@@ -451,7 +453,8 @@ impl<'a, 'd> Fields<'a, 'd> {
             lora_name: None,
             has_hashes: false,
             has_parent: false,
-            has_block_size: false,
+            has_tokens: false,
+            has_block_size: (false, false),
             bad: None,
         }
     }
@@ -509,11 +512,12 @@ impl<'a, 'd> Fields<'a, 'd> {
                 for _ in 0..count {
                     self.numbers.tokens.push(reader.unsigned()?);
                 }
+                self.has_tokens = true;
             }
-            Field::BlockSize if nil => {}
+            Field::BlockSize if nil => self.has_block_size = (true, false),
             Field::BlockSize => {
                 self.stored.block_size = reader.unsigned()?;
-                self.has_block_size = true;
+                self.has_block_size = (true, true);
             }
             Field::LoraId => {
                 let id = if nil { None } else { Some(reader.integer()?) };
@@ -580,8 +584,10 @@ impl<'a, 'd> Fields<'a, 'd> {
             }
             Kind::Stored => {}
         }
-        let tokens = self.numbers.tokens.len() - self.from.tokens;
-        if !self.has_parent || (!self.has_block_size && tokens > 0) {
+        // Without tokens the size may be nil, as may the tokens be.
+        let tokens = self.numbers.tokens.len() > self.from.tokens;
+        let (told, number) = self.has_block_size;
+        if !(self.has_parent && self.has_tokens && told && (number || !tokens)) {
             return Err(Reason::MissingField);
         }
         stored.adapter = match (self.lora_name.filter(|name| !name.is_empty()), self.lora_id) {
