@@ -108,6 +108,8 @@
 //! - `metrics`: Prometheus metrics of any number of indexes (`metrics::Metrics`).
 //! - `snapshot`: a whole index to a file or stream and back, with a cursor for
 //!   each worker: `kvradix::snapshot`.
+//! - `intake`: module `intake`, which decodes what vLLM and SGLang publish and
+//!   keeps two indexes, of the device and of any tier, true to it.
 //! - `cli`: the binary `kvradix` (`replay` and `churn`) and what it needs; the
 //!   library stays as it is.
 
@@ -115,6 +117,8 @@
 #![cfg_attr(kvradix_loom, allow(deprecated))]
 
 pub mod hash;
+#[cfg(feature = "intake")]
+pub mod intake;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod reference;
