@@ -5,3 +5,8 @@
 
 pub use crate::sync::model::*;
 pub use crate::sync::rank::Rank;
+
+/// Poisons a worker, as a panic in its event would.
+pub fn poison(index: &crate::Index, worker: crate::WorkerId) {
+    index.shared().poison_worker(worker);
+}

@@ -99,6 +99,8 @@ pub enum Mutant {
     RoomRelaxed,
     /// A removal gives its room back before its blocks are gone.
     RoomGivenBackEarly,
+    /// A poisoned worker is in answers again before it is healed.
+    HealedBeforeBits,
     /// A hub's slot is loaded without an acquire.
     HubLoadRelaxed,
     /// A batch's flag is read without an acquire.

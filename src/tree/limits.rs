@@ -160,8 +160,10 @@ impl Tree {
         self.give_room_back(scratch);
         scratch.reserved = reserved;
         let more = blocks.saturating_sub(reserved);
-        self.limits.reserve(more).map_err(Full::Tree)?;
-        scratch.reserved += more;
+        if more > 0 {
+            self.limits.reserve(more).map_err(Full::Tree)?;
+            scratch.reserved += more;
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::lane::{Lane, LaneState};
 use super::shared::Shared;
 use crate::WorkerId;
 use crate::sync::rank::Rank;
-use crate::sync::{Guard, MutexGuard, Ordering, pin};
+use crate::sync::{Guard, Mutant, MutexGuard, Ordering, mutant, pin};
 
 /// A lane, locked for an event of its worker.
 pub(super) struct Turn<'a> {
@@ -58,6 +58,9 @@ impl Shared {
             return self.clear_locked(&mut turn.state, guard);
         }
         drop(guard);
+        if mutant(Mutant::HealedBeforeBits) {
+            self.tree.roster.come_back(turn.state.holdings.names.slot, turn.lane.worker);
+        }
         self.tree.heal(&mut turn.state.holdings);
         pin()
     }
@@ -69,6 +72,15 @@ impl Shared {
             self.tree.roster.come_back(names.slot, turn.lane.worker);
             turn.state.poisoned = false;
             turn.lane.poisoned.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// What a panic does, for the models.
+    #[cfg(kvradix_loom)]
+    pub(crate) fn poison_worker(&self, worker: WorkerId) {
+        let lane = self.lanes().into_iter().find(|lane| lane.worker == worker);
+        if let Some(lane) = lane {
+            self.turn(&lane).torn = true;
         }
     }
 

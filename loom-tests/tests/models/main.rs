@@ -11,6 +11,10 @@ mod children;
 mod collector;
 #[cfg(not(kvradix_loom_epoch))]
 mod lanes;
+#[cfg(not(kvradix_loom_epoch))]
+mod limits;
+#[cfg(not(kvradix_loom_epoch))]
+mod mending;
 mod mutants;
 #[cfg(not(kvradix_loom_epoch))]
 mod readers;
@@ -22,7 +26,14 @@ mod world;
 static KEEP: Keep = Keep;
 
 #[cfg(not(kvradix_loom_epoch))]
-const MODELS: &[&[Model]] = &[stand_ins::MODELS, readers::MODELS, children::MODELS, lanes::MODELS];
+const MODELS: &[&[Model]] = &[
+    stand_ins::MODELS,
+    readers::MODELS,
+    children::MODELS,
+    lanes::MODELS,
+    limits::MODELS,
+    mending::MODELS,
+];
 #[cfg(kvradix_loom_epoch)]
 const MODELS: &[&[Model]] = &[collector::MODELS];
 

@@ -324,6 +324,30 @@ pub const MUTANTS: &[Negative] = &[
         "removals_against_their_own_task",
         "a wake-up was lost",
     ),
+    kills(
+        "RoomUnreserved",
+        "a store takes its room in the step that finds it",
+        "two_stores_at_the_limit",
+        "above the limit",
+    ),
+    kills(
+        "RoomRelaxed",
+        "a removal gives its room back by a release",
+        "store_at_the_limit_against_removal_and_reader",
+        "above the limit",
+    ),
+    kills(
+        "RoomGivenBackEarly",
+        "a removal gives its room back once its blocks are gone",
+        "store_at_the_limit_against_removal_and_reader",
+        "above the limit",
+    ),
+    kills(
+        "HealedBeforeBits",
+        "a healed worker is in answers again once its bits are gone",
+        "reader_against_healing",
+        "credited with what a panic has left",
+    ),
     Negative {
         mutant: "Harmless",
         step: "none: a view is published by SeqCst",
