@@ -17,6 +17,7 @@ use super::view::owner_of;
 use super::{Holdings, Tree};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fold, HashMap, HashSet, pin};
+use crate::trace::Span;
 use crate::{Block, Event, LocalHash, SequenceHash, WorkerId};
 
 /// A node that the export passes through.
@@ -54,6 +55,7 @@ struct Export<'a> {
 impl Shared {
     /// See [`Index::export`](crate::Index::export).
     pub(crate) fn export(&self, worker: WorkerId) -> Vec<Event> {
+        let _span = Span::export(worker);
         let events = self.with_lane(worker, |tree, holdings| {
             let mut export = Export::new(tree, holdings, worker);
             export.find_stops();
