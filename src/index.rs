@@ -223,12 +223,13 @@ impl Index {
     /// }
     /// ```
     pub fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
-        let ask = |matches: &mut Matches| self.shared().matches_into(query, matches);
         #[cfg(feature = "metrics")]
-        if let Some(queries) = self.queries.get() {
-            return queries.observe(matches, ask);
+        let counted = self.queries.get().map(|queries| queries.begin());
+        self.shared().matches_into(query, matches);
+        #[cfg(feature = "metrics")]
+        if let Some(query) = counted {
+            query.end(matches);
         }
-        ask(matches);
     }
 
     /// Returns once every event handed in before is visible; also frees what

@@ -110,6 +110,11 @@
 //!   each worker: `kvradix::snapshot`.
 //! - `intake`: module `intake`, which decodes what vLLM and SGLang publish and
 //!   keeps two indexes, of the device and of any tier, true to it.
+//! - `tracing`: spans `flush`, `export` and `remove_worker` (debug) and `drain`
+//!   (trace: threads or callers that work through a worker's queue), and a
+//!   warning for refused stores, of each [reason](StoreErrorKind) at most one a
+//!   second, with the number `suppressed` since the last. Their target is
+//!   `kvradix`. No lock is held while the warning is given.
 //! - `cli`: the binary `kvradix` (`replay` and `churn`) and what it needs; the
 //!   library stays as it is.
 
@@ -133,6 +138,7 @@ mod index;
 mod matches;
 mod stats;
 mod sync;
+mod trace;
 mod tree;
 
 pub use builder::{Builder, Pool};

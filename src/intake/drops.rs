@@ -79,6 +79,11 @@ reasons! {
     CountsDiffer = "counts_differ",
     /// A store that names one block twice.
     RepeatedHash = "repeated_hash",
+    /// A store for which the index has no room: a limit of its own.
+    Full = "full",
+    /// A store of a rank whose last event a panic has cut off: nothing of it is
+    /// known until it is cleared or removed.
+    Poisoned = "poisoned",
     /// A store that names its own parent.
     OwnParent = "own_parent",
     /// A store below a block that its rank holds on no tier.

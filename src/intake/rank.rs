@@ -421,6 +421,8 @@ impl Work<'_> {
         self.core.any.store(self.worker, parent, blocks).map_err(|error| match error {
             StoreError::RepeatedHash { .. } => Reason::RepeatedHash,
             StoreError::ParentNotFound { .. } => Reason::ParentNotFound,
+            StoreError::IndexFull { .. } | StoreError::WorkerFull { .. } => Reason::Full,
+            StoreError::Poisoned { .. } => Reason::Poisoned,
         })?;
         for block in blocks {
             self.add_tier(block.sequence, tier);

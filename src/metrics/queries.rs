@@ -39,6 +39,13 @@ struct Cells {
     times: Histogram<{ TIMES + 1 }>,
 }
 
+/// A query on its way.
+pub(crate) struct Query<'c> {
+    cells: &'c Cells,
+    /// When it began, if it is timed.
+    begun: Option<Instant>,
+}
+
 /// Written by its thread alone.
 struct Histogram<const BUCKETS: usize> {
     buckets: [Counter; BUCKETS],
@@ -74,21 +81,13 @@ impl QueryCounts {
 }
 
 impl Queries {
-    /// Asks, and counts what came.
+    /// A query is about to be asked.
     #[inline]
-    pub(crate) fn observe(&self, matches: &mut Matches, ask: impl FnOnce(&mut Matches)) {
+    pub(crate) fn begin(&self) -> Query<'_> {
         let cells = self.threads.get_or(Cells::new);
         let left = cells.left.load(Ordering::Relaxed);
-        if left == 0 {
-            let begun = Instant::now();
-            ask(matches);
-            cells.timed(begun.elapsed().as_nanos());
-        } else {
-            cells.left.store(left - 1, Ordering::Relaxed);
-            ask(matches);
-        }
-        let depth = matches.deepest();
-        cells.depths.record(depth_bucket(depth), depth.into());
+        cells.left.store(left.wrapping_sub(1), Ordering::Relaxed);
+        Query { cells, begun: (left == 0).then(Instant::now) }
     }
 
     /// Adds up all threads.
@@ -99,6 +98,18 @@ impl Queries {
             counts.times.add(&cells.times);
         }
         counts
+    }
+}
+
+impl Query<'_> {
+    /// It was answered.
+    #[inline]
+    pub(crate) fn end(self, matches: &Matches) {
+        if let Some(begun) = self.begun {
+            self.cells.timed(begun.elapsed().as_nanos());
+        }
+        let depth = matches.deepest();
+        self.cells.depths.record(depth_bucket(depth), depth.into());
     }
 }
 
@@ -201,9 +212,8 @@ mod tests {
     #[test]
     fn one_query_in_sixteen_is_timed() {
         let queries = Queries::default();
-        let mut matches = Matches::new();
         for _ in 0..160_000 {
-            queries.observe(&mut matches, |_| {});
+            queries.begin().end(&Matches::new());
         }
         let QueryCounts { depths, times } = queries.counts();
         assert_eq!(depths.buckets.iter().sum::<u64>(), 160_000);

@@ -17,6 +17,7 @@ use super::view::owner_of;
 use super::{Holdings, Tree};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fault, Fold, HashMap, HashSet, fault, pin};
+use crate::trace::Span;
 use crate::{Block, Event, LocalHash, SequenceHash, WorkerId};
 
 /// A node that the export passes through.
@@ -55,6 +56,7 @@ impl Shared {
     /// See [`Index::export`](crate::Index::export); `None` if the worker is
     /// not known.
     pub(crate) fn export(&self, worker: WorkerId) -> Option<Vec<Event>> {
+        let _span = Span::export(worker);
         self.with_lane(worker, |tree, holdings| {
             let mut export = Export::new(tree, holdings, worker);
             export.find_stops();

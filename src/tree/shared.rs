@@ -15,6 +15,7 @@ use crate::sync::{
     Alarm, Arc, AtomicBool, Clock, Counter, Fault, Guard, Mutant, Mutex, Ordering, SegQueue,
     ShardedMap, TaskPool, fault, mutant, pin,
 };
+use crate::trace::{Span, Warnings};
 use crate::{Block, LocalHash, Matches, Memory, SequenceHash, Stats, StoreError, WorkerId};
 
 /// How an index behaves.
@@ -62,6 +63,7 @@ pub(crate) struct Shared {
     /// adds up all lanes sees each in one place.
     departed: Mutex<Sums>,
     strays: Strays,
+    warnings: Warnings,
     /// How many of the next drains panic between their pop and their apply.
     #[cfg(test)]
     failing_drains: Counter,
@@ -82,6 +84,7 @@ impl Shared {
             config,
             departed,
             strays: Strays::default(),
+            warnings: Warnings::default(),
             #[cfg(test)]
             failing_drains: Counter::new(0),
         }
@@ -103,7 +106,8 @@ impl Shared {
         self.tree.garbage.relieve();
         let stored = self.store_checked(worker, parent, blocks);
         if let Err(error) = &stored {
-            self.strays.refused(error.kind(), blocks.len());
+            let count = self.strays.refused(error.kind(), blocks.len());
+            self.warnings.refused(error, blocks.len(), count, &self.clock);
         }
         stored
     }
@@ -390,6 +394,7 @@ impl Shared {
     /// Applies what is queued. Returns once everything that was handed in
     /// before is visible, whoever applied it.
     fn drain(&self, lane: &Lane) {
+        let _span = Span::drain(lane.worker, || lane.unapplied.load(Ordering::Relaxed));
         self.tree.garbage.relieve();
         let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
         let mut turn = self.turn(lane);
@@ -534,6 +539,7 @@ impl Shared {
     }
 
     pub(crate) fn remove_worker(this: &Arc<Self>, worker: WorkerId) {
+        let _span = Span::remove_worker(worker);
         this.tree.garbage.relieve();
         let Some(lane) = this.registry.get(&worker) else { return this.strays.leaving() };
         let mut turn = this.turn(&lane);
@@ -591,6 +597,7 @@ impl Shared {
     }
 
     pub(crate) fn flush(&self) {
+        let _span = Span::flush();
         // What is listed need not wait for the alarm; nor need the lanes of
         // workers that are gone.
         let mut dirty = Vec::new();

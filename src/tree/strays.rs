@@ -26,16 +26,18 @@ struct Refused {
     blocks: Counter,
 }
 
-fn raise(counter: &Counter, by: usize) {
-    counter.fetch_add(by as u64, Ordering::Relaxed);
+/// What it was before.
+fn raise(counter: &Counter, by: usize) -> u64 {
+    counter.fetch_add(by as u64, Ordering::Relaxed)
 }
 
 impl Strays {
+    /// How many of this kind there were with it.
     #[cold]
-    pub(super) fn refused(&self, kind: StoreErrorKind, blocks: usize) {
+    pub(super) fn refused(&self, kind: StoreErrorKind, blocks: usize) -> u64 {
         let refused = &self.refused[kind as usize];
-        raise(&refused.events, 1);
         raise(&refused.blocks, blocks);
+        raise(&refused.events, 1) + 1
     }
 
     /// So many removals with so many names in all; nothing where none.
