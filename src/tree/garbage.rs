@@ -238,7 +238,9 @@ impl Garbage {
             self.collect_all();
         }
         let list = self.list.lock(Rank::Retired);
-        let bytes = |values: &[Retired]| values.iter().map(Retired::bytes).sum::<usize>();
+        let bytes = |values: &[Retired]| {
+            values.iter().map(|value| value.bytes() + size_of::<Retired>()).sum::<usize>()
+        };
         assert_eq!(list.open_bytes, bytes(&list.open), "open bytes counted and seen");
         let sealed = list.sealed.iter().map(|batch| bytes(&batch.values)).sum::<usize>();
         assert_eq!(self.bytes(), list.open_bytes + sealed, "retired bytes counted and seen");
