@@ -7,6 +7,7 @@
 //! writers' and the pool's work, outside of every lock and pin.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use super::columns::Columns;
 use super::hub::Hub;
@@ -98,6 +99,9 @@ const EXCUSED: u64 = 1_000;
 
 /// Rounds that a flush tries.
 const FLUSH_ROUNDS: usize = if cfg!(kvradix_loom) { 4 } else { 256 };
+
+/// How long the checker waits for the pins of others.
+const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The retired values of one index.
 pub(super) struct Garbage {
@@ -234,8 +238,14 @@ impl Garbage {
     /// than the limit allows when nothing is under way. The caller holds no
     /// lock and no pin, and no other call runs.
     pub(super) fn check(&self) {
-        if cfg!(not(kvradix_loom)) {
+        // Other indexes' pins hold up this one's garbage, but not for long.
+        let patient_until = Instant::now() + CHECK_PATIENCE;
+        while cfg!(not(kvradix_loom)) {
             self.collect_all();
+            if self.bytes() <= retire_limit(LIMIT) || Instant::now() > patient_until {
+                break;
+            }
+            yield_now();
         }
         let list = self.list.lock(Rank::Retired);
         let bytes = |values: &[Retired]| {

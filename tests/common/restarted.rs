@@ -120,6 +120,10 @@ impl<B: Fn() -> kvradix::Builder> Subject for Restarted<B> {
     fn check(&self) {
         self.index.check();
     }
+    fn counts_events(&self) -> bool {
+        // Those from before a restart are gone, and loading counts.
+        false
+    }
     fn has_lookup(&self) -> bool {
         true
     }

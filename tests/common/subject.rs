@@ -32,6 +32,10 @@ pub trait Subject {
     fn check(&self);
     /// Whether it has a lookup, whose entries are to be counted.
     fn has_lookup(&self) -> bool;
+    /// Whether it counts the stream's events alone, and all of them.
+    fn counts_events(&self) -> bool {
+        true
+    }
 }
 
 macro_rules! subject {
