@@ -9,7 +9,7 @@ use super::node::{Children, Half, Node};
 use super::scratch::Scratch;
 use super::view::{Kid, View, ViewBox};
 use crate::LocalHash;
-use crate::sync::{Fault, Guard, Mutant, WriteGuard, fault, mutant};
+use crate::sync::{Fault, Guard, Mutant, Omission, WriteGuard, fault, mutant, omitted};
 
 /// Changes to one node that become visible together.
 ///
@@ -281,7 +281,7 @@ impl<'n> Edit<'n> {
 impl Drop for Edit<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.published {
+        if !self.published && !omitted(Omission::NodeUnmended) {
             let mut retired = Vec::new();
             self.tree.mend(self.node, &mut self.half, self.slot, &mut retired, self.guard);
             self.replaced.hand_over(&mut retired);

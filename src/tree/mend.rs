@@ -20,7 +20,7 @@ use super::scratch::Scratch;
 use super::view::{Kid, ViewBox, owner_of};
 use super::{Holdings, Tree, TreeConfig};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fault, Guard, WriteGuard, fault, pin};
+use crate::sync::{Arc, Fault, Guard, Omission, WriteGuard, fault, omitted, pin};
 
 /// Nodes that are healed under one pin.
 const PINNED: usize = 64;
@@ -40,7 +40,7 @@ pub(super) struct Newborn<'n> {
 impl Drop for Newborn<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.named {
+        if !self.named && !omitted(Omission::ChildUnmended) {
             let mut retired = Vec::new();
             self.tree.mend(self.node, &mut self.half, self.slot, &mut retired, self.guard);
             self.tree.garbage.take(&mut retired, self.guard);
@@ -135,8 +135,8 @@ impl Tree {
         };
         levels::cutoff_of(levels, slot) == 0
             && half.mask(slot).is_none()
-            && view.len() > 0
-            && view.len() == half.needed(levels, children_end)
+            && (view.len() > 0 && view.len() == half.needed(levels, children_end)
+                || omitted(Omission::TailsLeft))
     }
 
     /// After a child left a hub, as `settle`, and detaches what is empty then.
@@ -144,6 +144,12 @@ impl Tree {
         if self.settle(scratch, node, guard) {
             self.detach(scratch, owner_of(node, guard), guard);
         }
+    }
+
+    /// How many slots there are, for the tests of faults.
+    #[cfg(kvradix_faults)]
+    pub(crate) fn slots_made(&self) -> u32 {
+        self.roster.slots_made()
     }
 
     /// A lane that is closed leaves its share in the counts.

@@ -10,8 +10,8 @@ use super::turn::Turn;
 use super::{Holdings, Refusal, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Alarm, Arc, AtomicBool, Counter, Fault, Guard, Mutant, Ordering, SegQueue, ShardedMap,
-    TaskPool, fault, mutant, pin,
+    Alarm, Arc, AtomicBool, Counter, Fault, Guard, Mutant, Omission, Ordering, SegQueue,
+    ShardedMap, TaskPool, fault, mutant, omitted, pin,
 };
 use crate::{Block, LocalHash, Matches, SequenceHash, Stats, StoreError, WorkerId};
 
@@ -632,7 +632,9 @@ struct Seat<'a> {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
+        if let Some(slot) = self.slot
+            && !omitted(Omission::SlotKept)
+        {
             self.roster.leave_unused(slot);
         }
     }

@@ -64,6 +64,12 @@ impl SlotPool {
         })
     }
 
+    /// How many slots there are.
+    #[cfg(kvradix_faults)]
+    pub(super) fn made(&self) -> u32 {
+        self.state.lock(Rank::Retired).next
+    }
+
     /// Lets `slot` be given out again.
     pub(super) fn give_back(&self, slot: u32) {
         self.state.lock(Rank::Retired).slots.push(slot);
@@ -114,6 +120,12 @@ impl Roster {
         table.chunks[chunk].taken |= 1 << bit;
         table.chunks[chunk].workers[bit] = worker;
         self.table.store(Arc::new(table));
+    }
+
+    /// How many slots there are.
+    #[cfg(kvradix_faults)]
+    pub(super) fn slots_made(&self) -> u32 {
+        self.pool.made()
     }
 
     /// Gives back a slot that nobody has held anything by.
