@@ -3,13 +3,14 @@
 use super::Tree;
 use super::columns::Columns;
 use super::garbage::Retired;
+use super::hub::Hub;
 use super::levels::{self, Level};
 use super::mask::Mask;
 use super::node::{Children, Half, Node};
 use super::scratch::Scratch;
 use super::view::{Kid, View, ViewBox};
 use crate::LocalHash;
-use crate::sync::{Fault, Guard, Mutant, Omission, WriteGuard, fault, mutant, omitted};
+use crate::sync::{Arc, Fault, Guard, Mutant, Omission, WriteGuard, fault, mutant, omitted};
 
 /// Changes to one node that become visible together.
 ///
@@ -41,16 +42,20 @@ pub(super) struct Edit<'n> {
 /// What the view that readers see still names and the next one will not:
 /// retired once that is out.
 #[derive(Default)]
-struct Replaced([Option<Retired>; 2]);
+struct Replaced {
+    columns: Option<Columns>,
+    hub: Option<Arc<Hub>>,
+}
 
 impl Replaced {
-    fn push(&mut self, value: Retired) {
-        let free = self.0.iter_mut().find(|slot| slot.is_none());
-        *free.expect("columns and a hub at most") = Some(value);
-    }
-
+    #[inline]
     fn hand_over(&mut self, retired: &mut Vec<Retired>) {
-        retired.extend(self.0.iter_mut().filter_map(Option::take));
+        if let Some(columns) = self.columns.take() {
+            retired.push(Retired::Columns(columns));
+        }
+        if let Some(hub) = self.hub.take() {
+            retired.push(Retired::Hub(hub));
+        }
     }
 }
 
@@ -65,6 +70,7 @@ pub(super) enum KidChange<'a> {
 }
 
 impl<'n> Edit<'n> {
+    #[inline]
     pub(super) fn new(
         tree: &'n Tree,
         node: &'n Node,
@@ -72,8 +78,9 @@ impl<'n> Edit<'n> {
         scratch: &mut Scratch,
         guard: &'n Guard,
     ) -> Self {
+        fault(Fault::NodeLocked);
         let view = node.view(guard);
-        let edit = Self {
+        Self {
             tree,
             node,
             half,
@@ -86,9 +93,7 @@ impl<'n> Edit<'n> {
             published: false,
             cut: None,
             replaced: Replaced::default(),
-        };
-        fault(Fault::NodeLocked);
-        edit
+        }
     }
 
     /// Goes on after a `publish`, under the same lock.
@@ -219,7 +224,7 @@ impl<'n> Edit<'n> {
     /// see; they have all blocks of the view.
     pub(super) fn replace_columns(&mut self, columns: Columns) {
         let before = std::mem::replace(&mut self.half.columns, columns);
-        self.replaced.push(Retired::Columns(before));
+        self.replaced.columns = Some(before);
         self.node.moved_columns(&self.half);
         self.touched = true;
         fault(Fault::ColumnsReplaced);
@@ -229,8 +234,16 @@ impl<'n> Edit<'n> {
     /// among those readers may still see.
     pub(super) fn replace_children(&mut self, children: Children) {
         if let Children::Hub(hub) = std::mem::replace(&mut self.half.children, children) {
-            self.replaced.push(Retired::Hub(hub));
+            self.replaced.hub = Some(hub);
         }
+    }
+
+    /// Trims and publishes; whether nothing is left of the run.
+    #[inline]
+    pub(super) fn finish(&mut self, scratch: &mut Scratch) -> bool {
+        self.trim(KidChange::Same);
+        self.publish(KidChange::Same, scratch);
+        self.len == 0
     }
 
     /// Publishes what has changed; the lock stays held.
@@ -241,6 +254,7 @@ impl<'n> Edit<'n> {
     }
 
     /// The view that `commit` is to publish; `None` where nothing has changed.
+    #[inline(always)]
     pub(super) fn next_view(&self, kids: KidChange<'_>) -> Option<ViewBox> {
         if !self.touched && matches!(kids, KidChange::Same) {
             return None;
@@ -260,12 +274,12 @@ impl<'n> Edit<'n> {
 
     /// Publishes `view`, which was made last. Nothing in here can panic: what
     /// the caller does right before or after it is one step with it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn commit(&mut self, view: Option<ViewBox>, scratch: &mut Scratch) {
         if let Some(view) = view {
             if let Some(columns) = self.cut.take() {
                 let before = std::mem::replace(&mut self.half.columns, columns);
-                self.replaced.push(Retired::Columns(before));
+                self.replaced.columns = Some(before);
                 self.node.moved_columns(&self.half);
             }
             scratch.delta.tree_blocks += i64::from(self.len) - i64::from(self.view.len());

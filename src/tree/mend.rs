@@ -76,7 +76,7 @@ impl Tree {
         for at in levels::deepest(&levels)..half.columns.written() {
             if !half.masked_by_others(slot, at) {
                 half.set_flag(at, false);
-                let entry = self.lookup.remove(half.columns.name(at), Place::new(node, at));
+                let entry = self.lookup.scrub(half.columns.name(at), Place::new(node, at));
                 removed += i64::from(entry);
             }
         }
