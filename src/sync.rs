@@ -22,6 +22,6 @@ pub(crate) mod model;
 #[cfg(kvradix_loom)]
 pub(crate) use model::*;
 
-pub(crate) use fault::{Fault, fault};
+pub(crate) use fault::{Fault, Omission, fault, omitted};
 pub(crate) use mutant::{Mutant, mutant};
 pub(crate) use std::sync::atomic::Ordering;

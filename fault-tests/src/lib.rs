@@ -8,7 +8,11 @@ use std::time::Duration;
 use kvradix::fault::{self, Fault, Injected};
 
 /// What comes back in time on a busy machine, and does not when it hangs.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// `KVRADIX_PATIENCE` is another number of seconds.
+fn patience() -> Duration {
+    let given = std::env::var("KVRADIX_PATIENCE").ok();
+    Duration::from_secs(given.map_or(240, |given| given.parse().expect("KVRADIX_PATIENCE")))
+}
 
 /// The step at which an injected panic was thrown; every other panic goes on.
 pub fn injected(panic: Box<dyn Any + Send>) -> Fault {
@@ -35,8 +39,8 @@ pub fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> 
         let _ = done.send(());
         result
     });
-    if let Err(mpsc::RecvTimeoutError::Timeout) = wait.recv_timeout(PATIENCE) {
-        panic!("stuck: not back after {PATIENCE:?}");
+    if let Err(mpsc::RecvTimeoutError::Timeout) = wait.recv_timeout(patience()) {
+        panic!("stuck: not back after {:?}", patience());
     }
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

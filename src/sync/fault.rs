@@ -122,6 +122,35 @@ faults! {
     Healing,
 }
 
+/// What is done after a panic and can be left out, so that the tests show that
+/// they would notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Omission {
+    /// A node whose next view is in the making is not mended.
+    NodeUnmended,
+    /// A child that was just linked is not mended.
+    ChildUnmended,
+    /// A panic poisons nobody.
+    Unpoisoned,
+    /// A poisoned worker stays in the table of slots.
+    StillInTable,
+    /// What a torn event has retired stays in its lane.
+    RetiredKept,
+    /// A poisoned worker is healed by its lane's books.
+    BooksTrusted,
+    /// Healing leaves what nobody holds.
+    TailsLeft,
+    /// A slot that no lane has taken is not given back.
+    SlotKept,
+}
+
+/// Whether to leave it out: never.
+#[cfg(not(kvradix_faults))]
+#[inline(always)]
+pub(crate) const fn omitted(_: Omission) -> bool {
+    false
+}
+
 /// Nothing: this build has no faults.
 #[cfg(not(kvradix_faults))]
 #[inline(always)]
@@ -133,9 +162,10 @@ pub use on_demand::*;
 #[cfg(kvradix_faults)]
 mod on_demand {
     use std::cell::Cell;
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-    use super::Fault;
+    use super::{Fault, Omission};
 
     /// What an injected panic carries; it is thrown without the panic hook.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,10 +212,23 @@ mod on_demand {
         PASSED[point as usize].load(Ordering::Relaxed)
     }
 
+    /// Whether to leave it out: the environment variable `KVRADIX_OMISSION`
+    /// names it.
+    pub(crate) fn omitted(which: Omission) -> bool {
+        static CHOSEN: OnceLock<Option<String>> = OnceLock::new();
+        let chosen = CHOSEN.get_or_init(|| std::env::var("KVRADIX_OMISSION").ok());
+        chosen.as_deref().is_some_and(|chosen| chosen == format!("{which:?}"))
+    }
+
     /// Whether this thread holds no lock of the index; known where debug
     /// assertions are on.
     pub fn holds_none() -> bool {
         crate::sync::rank::holds_none()
+    }
+
+    /// How many slots the index has ever had in use at once.
+    pub fn slots_made(index: &crate::Index) -> u32 {
+        index.shared().tree.slots_made()
     }
 
     /// Whether the index has started this thread.

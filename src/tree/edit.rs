@@ -3,13 +3,14 @@
 use super::Tree;
 use super::columns::Columns;
 use super::garbage::{Outgoing, Retired};
+use super::hub::Hub;
 use super::levels::{self, Level};
 use super::mask::Mask;
 use super::node::{Children, Half, Node};
 use super::scratch::Scratch;
 use super::view::{Kid, View, ViewBox};
 use crate::LocalHash;
-use crate::sync::{Fault, Guard, Mutant, WriteGuard, fault, mutant};
+use crate::sync::{Arc, Fault, Guard, Mutant, Omission, WriteGuard, fault, mutant, omitted};
 
 /// Slots of columns that are kept however short the run becomes.
 pub(super) const KEPT_SLOTS: u32 = 64;
@@ -46,16 +47,20 @@ pub(super) struct Edit<'n> {
 /// What the view that readers see still names and the next one will not:
 /// retired once that is out.
 #[derive(Default)]
-struct Replaced([Option<Retired>; 2]);
+struct Replaced {
+    columns: Option<Columns>,
+    hub: Option<Arc<Hub>>,
+}
 
 impl Replaced {
-    fn push(&mut self, value: Retired) {
-        let free = self.0.iter_mut().find(|slot| slot.is_none());
-        *free.expect("columns and a hub at most") = Some(value);
-    }
-
+    #[inline]
     fn hand_over(&mut self, retired: &mut Outgoing) {
-        self.0.iter_mut().filter_map(Option::take).for_each(|value| retired.push(value));
+        if let Some(columns) = self.columns.take() {
+            retired.push(Retired::Columns(columns));
+        }
+        if let Some(hub) = self.hub.take() {
+            retired.push(Retired::Hub(hub));
+        }
     }
 }
 
@@ -70,6 +75,7 @@ pub(super) enum KidChange<'a> {
 }
 
 impl<'n> Edit<'n> {
+    #[inline]
     pub(super) fn new(
         tree: &'n Tree,
         node: &'n Node,
@@ -77,8 +83,9 @@ impl<'n> Edit<'n> {
         scratch: &mut Scratch,
         guard: &'n Guard,
     ) -> Self {
+        fault(Fault::NodeLocked);
         let view = node.view(guard);
-        let edit = Self {
+        Self {
             tree,
             node,
             half,
@@ -92,9 +99,7 @@ impl<'n> Edit<'n> {
             cut: None,
             replaced: Replaced::default(),
             made: 0,
-        };
-        fault(Fault::NodeLocked);
-        edit
+        }
     }
 
     /// Goes on after a `publish`, under the same lock.
@@ -226,7 +231,7 @@ impl<'n> Edit<'n> {
     pub(super) fn replace_columns(&mut self, columns: Columns) {
         self.made += columns.bytes();
         let before = std::mem::replace(&mut self.half.columns, columns);
-        self.replaced.push(Retired::Columns(before));
+        self.replaced.columns = Some(before);
         self.node.moved_columns(&self.half);
         self.touched = true;
         fault(Fault::ColumnsReplaced);
@@ -239,8 +244,16 @@ impl<'n> Edit<'n> {
             self.made += hub.bytes();
         }
         if let Children::Hub(hub) = std::mem::replace(&mut self.half.children, children) {
-            self.replaced.push(Retired::Hub(hub));
+            self.replaced.hub = Some(hub);
         }
+    }
+
+    /// Trims and publishes; whether nothing is left of the run.
+    #[inline]
+    pub(super) fn finish(&mut self, scratch: &mut Scratch) -> bool {
+        self.trim(KidChange::Same);
+        self.publish(KidChange::Same, scratch);
+        self.len == 0
     }
 
     /// Publishes what has changed; the lock stays held.
@@ -251,6 +264,7 @@ impl<'n> Edit<'n> {
     }
 
     /// The view that `commit` is to publish; `None` where nothing has changed.
+    #[inline(always)]
     pub(super) fn next_view(&self, kids: KidChange<'_>) -> Option<ViewBox> {
         if !self.touched && matches!(kids, KidChange::Same) {
             return None;
@@ -270,13 +284,13 @@ impl<'n> Edit<'n> {
 
     /// Publishes `view`, which was made last. Nothing in here can panic: what
     /// the caller does right before or after it is one step with it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn commit(&mut self, view: Option<ViewBox>, scratch: &mut Scratch) {
         if let Some(view) = view {
             if let Some(columns) = self.cut.take() {
                 self.made += columns.bytes();
                 let before = std::mem::replace(&mut self.half.columns, columns);
-                self.replaced.push(Retired::Columns(before));
+                self.replaced.columns = Some(before);
                 self.node.moved_columns(&self.half);
             }
             scratch.delta.tree_blocks += i64::from(self.len) - i64::from(self.view.len());
@@ -293,7 +307,7 @@ impl<'n> Edit<'n> {
 impl Drop for Edit<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.published {
+        if !self.published && !omitted(Omission::NodeUnmended) {
             let mut retired = Outgoing::default();
             retired.made(self.made);
             self.tree.mend(self.node, &mut self.half, self.slot, &mut retired, self.guard);

@@ -77,6 +77,13 @@ impl Lookup {
         self.map.check_room();
     }
 
+    /// `remove` after a panic. A call of its own, so that the other one stays
+    /// in line.
+    #[cold]
+    pub(super) fn scrub(&self, name: SequenceHash, place: Place) -> bool {
+        self.map.remove_if(&name, |held| held == &place)
+    }
+
     /// Calls `see` with every entry; for the checker.
     pub(super) fn for_each(&self, mut see: impl FnMut(SequenceHash, Place)) {
         self.map.for_each(|name, place| see(*name, *place));

@@ -20,7 +20,7 @@ use super::scratch::Scratch;
 use super::view::{Kid, ViewBox, owner_of};
 use super::{Holdings, Tree, TreeConfig};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fault, Guard, WriteGuard, fault, pin};
+use crate::sync::{Arc, Fault, Guard, Omission, WriteGuard, fault, omitted, pin};
 
 /// Nodes that are healed under one pin.
 const PINNED: usize = 64;
@@ -47,7 +47,7 @@ pub(super) struct Mended {
 impl Drop for Newborn<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.named {
+        if !self.named && !omitted(Omission::ChildUnmended) {
             let mut retired = Outgoing::default();
             self.tree.mend(self.node, &mut self.half, self.slot, &mut retired, self.guard);
             self.tree.take_mended(&mut retired, self.guard);
@@ -83,7 +83,7 @@ impl Tree {
         for at in levels::deepest(&levels)..half.columns.written() {
             if !half.masked_by_others(slot, at) {
                 half.set_flag(at, false);
-                let entry = self.lookup.remove(half.columns.name(at), Place::new(node, at));
+                let entry = self.lookup.scrub(half.columns.name(at), Place::new(node, at));
                 removed += i64::from(entry);
             }
         }
@@ -150,8 +150,8 @@ impl Tree {
         };
         levels::cutoff_of(levels, slot) == 0
             && half.mask(slot).is_none()
-            && view.len() > 0
-            && view.len() == half.needed(levels, children_end)
+            && (view.len() > 0 && view.len() == half.needed(levels, children_end)
+                || omitted(Omission::TailsLeft))
     }
 
     /// After a child left a hub, as `settle`, and detaches what is empty then.
@@ -159,6 +159,12 @@ impl Tree {
         if self.settle(scratch, node, guard) {
             self.detach(scratch, owner_of(node, guard), guard);
         }
+    }
+
+    /// How many slots there are, for the tests of faults.
+    #[cfg(kvradix_faults)]
+    pub(crate) fn slots_made(&self) -> u32 {
+        self.roster.slots_made()
     }
 }
 

@@ -146,7 +146,9 @@ impl Tree {
         if edit.holds_nothing(slot) {
             names.leave(node);
         }
-        self.finish(edit, scratch, guard);
+        let empty = edit.finish(scratch);
+        drop(edit);
+        self.detach_if(empty, scratch, node, guard);
     }
 
     /// Everything the worker holds in the node of `place`, one of those that
@@ -186,7 +188,9 @@ impl Tree {
         levels::set_cutoff(&mut edit.levels, slot, cutoff, 0);
         edit.touched |= cutoff > 0;
         fault(Fault::LetGo);
-        self.finish(edit, scratch, guard);
+        let empty = edit.finish(scratch);
+        drop(edit);
+        self.detach_if(empty, scratch, node, guard);
     }
 
     /// Those of `slot`'s blocks at `positions` that nobody else holds lose
@@ -212,13 +216,9 @@ impl Tree {
         }
     }
 
-    /// Trims, publishes and, where nothing is left, detaches.
-    fn finish(&self, mut edit: Edit<'_>, scratch: &mut Scratch, guard: &Guard) {
-        let node = edit.node;
-        edit.trim(KidChange::Same);
-        let empty = edit.len == 0;
-        edit.publish(KidChange::Same, scratch);
-        drop(edit);
+    /// Detaches a node that was left empty.
+    #[inline]
+    fn detach_if(&self, empty: bool, scratch: &mut Scratch, node: &Node, guard: &Guard) {
         if empty {
             fault(Fault::Emptied);
             self.detach(scratch, owner_of(node, guard), guard);

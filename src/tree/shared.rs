@@ -12,8 +12,8 @@ use super::turn::Turn;
 use super::{Holdings, Refusal, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{
-    Alarm, Arc, AtomicBool, Clock, Counter, Fault, Guard, Mutant, Mutex, Ordering, SegQueue,
-    ShardedMap, TaskPool, fault, mutant, pin,
+    Alarm, Arc, AtomicBool, Clock, Counter, Fault, Guard, Mutant, Mutex, Omission, Ordering,
+    SegQueue, ShardedMap, TaskPool, fault, mutant, omitted, pin,
 };
 use crate::trace::{Span, Warnings};
 use crate::{Block, LocalHash, Matches, Memory, SequenceHash, Stats, StoreError, WorkerId};
@@ -724,7 +724,9 @@ struct Seat<'a> {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
+        if let Some(slot) = self.slot
+            && !omitted(Omission::SlotKept)
+        {
             self.roster.leave_unused(slot);
         }
     }

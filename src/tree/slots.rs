@@ -69,6 +69,12 @@ impl SlotPool {
         })
     }
 
+    /// How many slots there are.
+    #[cfg(kvradix_faults)]
+    pub(super) fn made(&self) -> u32 {
+        self.state.lock(Rank::Retired).next
+    }
+
     /// Lets `slot` be given out again.
     pub(super) fn give_back(&self, slot: u32) {
         let mut free = self.state.lock(Rank::Retired);
@@ -140,6 +146,12 @@ impl Roster {
         let free = self.pool.state.lock(Rank::Retired);
         assert!(named.keys().all(|slot| *slot < free.next && !free.slots.contains(slot)));
         assert!(free.slots.iter().all(|slot| *slot < free.next), "a free slot above all");
+    }
+
+    /// How many slots there are.
+    #[cfg(kvradix_faults)]
+    pub(super) fn slots_made(&self) -> u32 {
+        self.pool.made()
     }
 
     /// Gives back a slot that nobody has held anything by.

@@ -142,7 +142,8 @@ impl Tree {
                 return Step::On { count, next: Cursor { node: child, at: 0 }, above: next };
             } else {
                 let child = self.make_child(lane, node, end, &rest[count..], guard);
-                let child = self.link(lane, edit, child, guard);
+                let child = self.link(lane, &mut edit, child, guard);
+                drop(edit);
                 let (child, stored) = self.settle_in(lane, child, &rest[count..], moves, guard);
                 self.widen_when_full(lane, node, guard);
                 count += stored as usize;
@@ -333,7 +334,7 @@ impl Tree {
     fn link<'g>(
         &'g self,
         lane: &mut Holdings,
-        mut edit: Edit<'g>,
+        edit: &mut Edit<'g>,
         child: Arc<Node>,
         guard: &'g Guard,
     ) -> Newborn<'g> {

@@ -10,7 +10,7 @@ use super::lane::{Lane, LaneState};
 use super::shared::Shared;
 use crate::WorkerId;
 use crate::sync::rank::Rank;
-use crate::sync::{Guard, Mutant, MutexGuard, Ordering, mutant, pin};
+use crate::sync::{Guard, Mutant, MutexGuard, Omission, Ordering, mutant, omitted, pin};
 
 /// A lane, locked for an event of its worker.
 pub(super) struct Turn<'a> {
@@ -24,7 +24,7 @@ pub(super) struct Turn<'a> {
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.torn {
+        if self.torn && !omitted(Omission::Unpoisoned) {
             self.shared.poison(self.lane, &mut self.state);
         }
     }
@@ -42,19 +42,21 @@ impl Shared {
         state.poisoned = true;
         lane.poisoned.store(1, Ordering::Relaxed);
         // A closed lane's slot may be somebody else's soon.
-        if !state.closed {
+        if !state.closed && !omitted(Omission::StillInTable) {
             self.tree.roster.leave(state.holdings.names.slot);
         }
         state.holdings.names.reset();
         lane.note(&state.holdings);
-        self.tree.hand_over(&mut state.holdings, &pin());
+        if !omitted(Omission::RetiredKept) {
+            self.tree.hand_over(&mut state.holdings, &pin());
+        }
     }
 
     /// The worker lets go of everything, also of what a poisoned lane has no
     /// books of.
     pub(super) fn let_go_of_all(&self, turn: &mut Turn<'_>, guard: Guard) -> Guard {
         turn.torn = true;
-        if !turn.state.poisoned {
+        if !turn.state.poisoned || omitted(Omission::BooksTrusted) {
             return self.clear_locked(&mut turn.state, guard);
         }
         drop(guard);

@@ -4,6 +4,7 @@
 
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod controls;
 mod run;
 mod streams;
 mod threads;

@@ -14,9 +14,11 @@ use crate::common::{assert_empty, below, blocks, depth, names, worker};
 use crate::run::Run;
 
 /// Callers drain, so that every step is on the armed thread. Small nodes and
-/// tables, so that rare shapes are frequent.
+/// tables, so that rare shapes are frequent; a limit that is never met, so
+/// that its count is kept.
 fn small() -> Index {
-    Index::builder().drain_threads(0).run_blocks(4).hub_threshold(1).build()
+    let small = Index::builder().drain_threads(0).run_blocks(4).hub_threshold(1);
+    small.max_blocks(1 << 40).build()
 }
 
 fn usual() -> Index {
@@ -86,6 +88,11 @@ fn a_panic_at_any_point_leaves_the_others_exact_and_is_healed() {
             }
         }
         println!("{poisoned} workers poisoned, {whole} events undone or done; {struck:#?}");
+        // Those that events of this size do not come to: tests of their own.
+        let others = [Fault::Healing, Fault::DrainGoesOn, Fault::TableFull, Fault::TableWide];
+        for point in Fault::ALL.iter().filter(|point| !others.contains(point)) {
+            assert!(struck.contains_key(&format!("{point:?}")), "no panic at {point:?}");
+        }
         assert!(poisoned > 500 && whole > 100);
     });
 }
@@ -194,5 +201,48 @@ fn a_panic_in_large_events_is_healed_too() {
         for point in [Fault::DrainGoesOn, Fault::TableFull, Fault::TableWide] {
             assert!(struck.contains(&point), "{point:?} was not struck");
         }
+    });
+}
+
+/// One worker at a time comes, and goes with a panic at one of the last
+/// points: there its lane is closed already, and nobody asks for it again.
+#[test]
+fn a_leaver_that_panics_gives_back_what_it_retired() {
+    in_time(|| {
+        const MANY: u64 = u64::MAX / 2;
+        let index = usual();
+        let mut points = 0;
+        for round in 0..300 {
+            let leaver = worker(round);
+            index.store(leaver, None, &blocks((0..4).map(|n| (n, n)))).unwrap();
+            fault::arm(if round == 0 { MANY } else { points - 1 - round % 8 });
+            let left = survive(|| index.remove_worker(leaver));
+            points = fault::disarm().map_or(points, |left| MANY - left);
+            assert!(left.is_err() || round == 0);
+            index.remove_worker(leaver);
+            index.flush();
+        }
+        assert_empty(&index);
+        let made = fault::slots_made(&index);
+        assert!(made < 40, "{made} slots");
+    });
+}
+
+/// The lane is not made, the slot was taken.
+#[test]
+fn workers_whose_first_stores_panic_give_their_slots_back() {
+    in_time(|| {
+        let index = usual();
+        for round in 0..300 {
+            let new = worker(round);
+            fault::arm(round % 3);
+            let _ = survive(|| index.store(new, None, &blocks([(1, 1)])));
+            fault::disarm();
+            index.remove_worker(new);
+            index.flush();
+        }
+        assert_empty(&index);
+        let made = fault::slots_made(&index);
+        assert!(made < 40, "{made} slots");
     });
 }
