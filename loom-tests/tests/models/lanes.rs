@@ -42,6 +42,7 @@ pub const MODELS: &[Model] = &[
     Model::new("leaving_worker_against_store_and_flush", closed_three)
         .iterations(100, 2_000)
         .bound(2),
+    Model::new("stats_against_leaving_worker", stats_beside).iterations(8, 300).bound(3),
     Model::new("two_first_stores_of_one_worker", first_stores).iterations(40, 700).bound(3),
     Model::new("drop_of_the_index_against_queued_drain", dropped).iterations(9, 100).bound(3),
 ];
@@ -288,6 +289,19 @@ fn closed_three() {
     flusher.join();
     settle(&index);
     assert!(index.workers().len() <= 1);
+}
+
+/// Its events are counted, while it is there and when it is gone. The reader
+/// comes last: see README.md.
+fn stats_beside() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    let leaving = on(&index, |index| index.remove_worker(A));
+    let stores = index.stats().events.stores;
+    assert_eq!(stores, 1, "a leaving worker's events went uncounted, or were counted twice");
+    leaving.join();
+    assert_eq!((index.stats().events.stores, index.stats().events.leavings), (1, 1));
+    settle_empty(&index);
 }
 
 /// One lane, one slot.
