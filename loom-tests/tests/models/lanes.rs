@@ -42,7 +42,7 @@ pub const MODELS: &[Model] = &[
     Model::new("leaving_worker_against_store_and_flush", closed_three)
         .iterations(100, 2_000)
         .bound(2),
-    Model::new("stats_against_leaving_worker", stats_beside).iterations(8, 300).bound(3),
+    Model::new("stats_against_leaving_worker", stats_beside).iterations(4, 100).bound(3),
     Model::new("two_first_stores_of_one_worker", first_stores).iterations(40, 700).bound(3),
     Model::new("drop_of_the_index_against_queued_drain", dropped).iterations(9, 100).bound(3),
 ];
