@@ -107,6 +107,8 @@ pub enum Mutant {
     ReadyRelaxed,
     /// Remover and task tell each other by relaxed swaps.
     ScheduledRelaxed,
+    /// A leaving lane's figures are for a moment in neither place.
+    DepartedLate,
 }
 
 /// Whether to leave the step out: never.

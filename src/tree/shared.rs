@@ -581,6 +581,9 @@ impl Shared {
     /// Takes the lane out of the registry, and its figures along: who adds up
     /// all finds them here or there.
     fn depart(&self, lane: &Arc<Lane>, state: &mut LaneState) {
+        if mutant(Mutant::DepartedLate) {
+            self.registry.remove_if(&lane.worker, |_| true);
+        }
         let mut departed = self.departed.lock(Rank::Departed);
         self.registry.remove_if(&lane.worker, |held| Arc::ptr_eq(held, lane));
         self.tree.give_room_back(&mut state.holdings.scratch);

@@ -45,6 +45,7 @@ pub const MODELS: &[Model] = &[
     Model::new("leaving_worker_against_the_task_of_its_removal", closed_task)
         .iterations(200, 4_000)
         .bound(3),
+    Model::new("stats_against_leaving_worker", stats_beside).iterations(4, 100).bound(3),
     Model::new("two_first_stores_of_one_worker", first_stores).iterations(40, 700).bound(3),
     Model::new("drop_of_the_index_against_queued_drain", dropped).iterations(4, 100).bound(3),
 ];
@@ -308,6 +309,19 @@ fn closed_three() {
     flusher.join();
     settle(&index);
     assert!(index.workers().len() <= 1);
+}
+
+/// Its events are counted, while it is there and when it is gone. The reader
+/// comes last: see README.md.
+fn stats_beside() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    let leaving = on(&index, |index| index.remove_worker(A));
+    let stores = index.stats().events.stores;
+    assert_eq!(stores, 1, "a leaving worker's events went uncounted, or were counted twice");
+    leaving.join();
+    assert_eq!((index.stats().events.stores, index.stats().events.leavings), (1, 1));
+    settle_empty(&index);
 }
 
 /// One lane, one slot.

@@ -97,6 +97,12 @@ pub const MUTANTS: &[Negative] = &[
         "an empty node is linked",
     ),
     kills(
+        "DepartedLate",
+        "a leaving lane's figures change their place as one step",
+        "stats_against_leaving_worker",
+        "went uncounted",
+    ),
+    kills(
         "NoHighWaterMark",
         "a slot that an older view covers is not written again",
         "reader_against_trim_and_reappend",
