@@ -47,9 +47,9 @@ impl Shared {
             let slot = lane.state.lock(Rank::Lane).holdings.names.slot;
             assert!(slots.insert(slot, lane.worker).is_none(), "two workers have slot {slot}");
         }
-        self.tree.roster.check(&slots);
         let strangers: Vec<_> = found.held.keys().collect();
         assert!(strangers.is_empty(), "slots {strangers:?} hold blocks, but have no lane");
+        self.tree.roster.check(&slots);
 
         let stats = self.stats();
         assert_eq!(stats.nodes, found.nodes, "nodes counted and seen");
