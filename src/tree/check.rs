@@ -60,9 +60,9 @@ impl Shared {
             let used = self.tree.limits.used() as i64;
             assert_eq!(used, found.blocks as i64 + found.unsettled, "blocks as the limit counts");
         }
-        self.tree.roster.check(&slots);
         let strangers: Vec<_> = found.held.keys().collect();
         assert!(strangers.is_empty(), "slots {strangers:?} hold blocks, but have no lane");
+        self.tree.roster.check(&slots);
 
         let stats = self.stats();
         assert_eq!(stats.nodes, found.nodes, "nodes counted and seen");

@@ -294,3 +294,29 @@ impl Half {
         levels::deepest(levels).max(self.masks_end()).max(children_end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Block;
+
+    /// Fails if the list of masks stays as long as it ever was.
+    #[test]
+    fn holes_of_many_that_are_closed_take_no_room_beside_one_that_stays() {
+        let mut columns = Columns::with_capacity(1);
+        columns.push(Block::default());
+        let node = Node::new(Weak::new(), 0, columns, 1, &[]);
+        let mut half = node.write(Rank::Child);
+        let mut mask = Mask::prefix(3);
+        mask.clear(1);
+        for slot in 0..1_000 {
+            half.set_mask(slot, Some(mask.clone()));
+        }
+        for slot in 0..999 {
+            half.set_mask(slot, None);
+        }
+        assert!(half.mask(999).is_some());
+        let room = half.extra.as_deref().map_or(0, |extra| extra.holes.capacity());
+        assert!(room <= 8, "room for {room} masks, one there");
+    }
+}
