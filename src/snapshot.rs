@@ -88,9 +88,11 @@
 mod contents;
 mod cursor;
 mod cut;
+mod deal;
 mod error;
 mod frame;
 mod load;
+mod loader;
 mod read;
 mod write;
 

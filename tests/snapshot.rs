@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::Read;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::compare::hold;
 use common::stream::{Mode, Naming, Op, stream, streams};
@@ -32,9 +32,9 @@ fn restarts_on(mode: Mode, every: usize) {
         let ops = stream(mode, 9_000 + seed, 150);
         let small = || Index::builder().drain_threads(0).run_blocks(4).hub_threshold(2);
         let what = format!("small nodes, callers drain, seed {seed}");
-        hold(&what, &ops, mode.names_alike(), true, || Restarted::new(small, every));
+        hold(&what, &ops, mode.names_alike(), true, || Restarted::new(small, every, 0));
         let what = format!("default, seed {seed}");
-        hold(&what, &ops, mode.names_alike(), false, || Restarted::new(Index::builder, every));
+        hold(&what, &ops, mode.names_alike(), false, || Restarted::new(Index::builder, every, 2));
     }
 }
 
@@ -100,7 +100,7 @@ fn large_workers_are_loaded_by_any_number_of_threads() {
         }
     }
     let file = exported(&index);
-    for threads in [1, 2, 7] {
+    for threads in [0, 1, 2, 7] {
         let loaded = Importer::new().threads(threads).import(file.as_slice(), Index::builder());
         let warm = loaded.unwrap().index;
         warm.check();
@@ -216,11 +216,19 @@ fn each_worker_goes_on_from_its_cursor_though_others_never_paused() {
         of_worker.keys().map(|worker| (*worker, Mutex::new(0))).collect();
 
     let (index, running) = (Index::builder().drain_threads(2).build(), AtomicBool::new(true));
-    let mut files = Vec::new();
+    let (mut files, begun) = (Vec::new(), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let (index, seen) = (&index, &seen);
+        let (index, seen, begun) = (&index, &seen, &begun);
+        // Goes on, from one part of the log to the next, once another export
+        // is under way.
         let hand_in = |log: &Vec<Event>| {
-            for event in log {
+            for (number, event) in log.iter().enumerate() {
+                if number % log.len().div_ceil(8) == 0 {
+                    let before = begun.load(Ordering::Acquire);
+                    while begun.load(Ordering::Acquire) == before {
+                        std::thread::yield_now();
+                    }
+                }
                 let mut last = seen[&event.worker()].lock().unwrap();
                 let _ = index.apply(event);
                 *last += 1;
@@ -232,6 +240,7 @@ fn each_worker_goes_on_from_its_cursor_though_others_never_paused() {
             running.store(false, Ordering::Release);
         });
         while running.load(Ordering::Acquire) {
+            begun.fetch_add(1, Ordering::Release);
             let mut file = Vec::new();
             let held = |worker| {
                 let last = seen[&worker].lock().unwrap();

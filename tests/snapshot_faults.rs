@@ -61,7 +61,7 @@ fn small() -> Vec<u8> {
 fn refused(file: &[u8]) -> Error {
     let shared = Index::builder().drain_threads(0).build();
     let importer = Importer::new().threads(1);
-    let into = importer.import_into(&shared, Bytes::new(file));
+    let into = importer.threads(0).import_into(&shared, Bytes::new(file));
     assert_empty(&shared);
     assert!(shared.workers().is_empty());
     let loaded = importer.import(file, Index::builder().drain_threads(0));
@@ -268,11 +268,15 @@ fn lengths_without_bytes_behind_them_take_no_memory() {
 #[test]
 fn a_reader_far_ahead_of_the_loaders_waits() {
     let _alone = ALONE.lock();
-    // One block again and again, so that what is loaded takes no memory.
-    let run: Vec<(u64, u64)> = (0..4_000).map(|i| (i, i)).collect();
-    let frame = runs(&vec![(None, run.as_slice()); 15]);
+    // The same names somewhere else each time: slow to load, and what is held
+    // in the end takes no memory.
+    let run = |number: u64| (0..4_000).map(|i| (i, number << 20 | i)).collect::<Vec<_>>();
+    let frame = |number: u64| {
+        let of_frame: Vec<_> = (0..15).map(|at| run(number * 15 + at)).collect();
+        runs(&of_frame.iter().map(|run| (None, run.as_slice())).collect::<Vec<_>>())
+    };
     let mut payloads = vec![head(1, 4_000, b"")];
-    payloads.extend(vec![frame; 100]);
+    payloads.extend((0..100).map(frame));
     payloads.push(end(1, 4_000));
     let file = sealed(1, &payloads);
     drop(payloads);

@@ -4,4 +4,6 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| _ = kvradix_fuzz::check_snapshot(input));
+fuzz_target!(|input: &[u8]| {
+    kvradix_fuzz::check_snapshot(input);
+});

@@ -39,8 +39,10 @@ impl Decoded {
         let (header, records) = input.split_first_chunk::<HEADER>()?;
         let setup = Setup::of(header);
         let mut decoder = Decoder::new();
+        // Each restart costs as much as all that is held then.
+        let most_blocks = if setup.restart_every > 0 { MOST_BLOCKS / 8 } else { MOST_BLOCKS };
         for (number, record) in records.as_chunks::<RECORD>().0.iter().enumerate() {
-            if decoder.blocks > MOST_BLOCKS || decoder.asked > MOST_ASKED {
+            if decoder.blocks > most_blocks || decoder.asked > MOST_ASKED {
                 break;
             }
             decoder.record(record);

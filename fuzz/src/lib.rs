@@ -29,7 +29,7 @@ use restarted::Restarted;
 pub fn check(input: &[u8]) {
     let Some(Decoded { setup, ops, alike }) = Decoded::of(input) else { return };
     let (prompt, every) = (setup.is_prompt(), setup.restart_every);
-    let restarted = || Restarted::new(|| setup.builder(), every);
+    let restarted = || Restarted::new(|| setup.builder(), every, 0);
     let held = match every {
         0 => compare::run(&ops, alike, prompt, || setup.builder().build()),
         _ => compare::run(&ops, alike, prompt, restarted),
@@ -46,8 +46,8 @@ pub fn cut_down(input: &[u8]) {
     let what = format!("{setup:?}, names alike: {alike}");
     match every {
         0 => compare::hold(&what, &ops, alike, prompt, || setup.builder().build()),
-        _ => {
-            compare::hold(&what, &ops, alike, prompt, || Restarted::new(|| setup.builder(), every))
-        }
+        _ => compare::hold(&what, &ops, alike, prompt, || {
+            Restarted::new(|| setup.builder(), every, 0)
+        }),
     }
 }

@@ -41,7 +41,7 @@ impl Setup {
             max_pending: [65_536, 0, 1, 24][pending as usize % 4],
             removal_delay: Duration::from_micros([1000, 0, 20, 100][delay as usize % 4]),
             census_every: [0, 0, 16, 5][census as usize % 4],
-            restart_every: if census >= 192 { 1 + census as usize / 4 % 16 } else { 0 },
+            restart_every: if census >= 192 { 4 + census as usize / 4 % 16 } else { 0 },
             goodbye,
         }
     }

@@ -1,7 +1,7 @@
 //! An index that is written to a snapshot and read back every few events, and
 //! goes on as what was read. Asks for the feature `snapshot`.
 
-use kvradix::snapshot::{self, Cursor};
+use kvradix::snapshot::{self, Cursor, Importer};
 use kvradix::{
     Block, Event, Index, LocalHash, Matches, Refused, SequenceHash, Stats, StoreError, WorkerId,
 };
@@ -13,6 +13,8 @@ pub struct Restarted<B> {
     build: B,
     /// Events from one restart to the next.
     every: usize,
+    /// Threads that load, beside the reader's.
+    threads: usize,
     events: usize,
     /// Counts since the first start, which a snapshot does not keep.
     refused_blocks: u64,
@@ -20,9 +22,9 @@ pub struct Restarted<B> {
 }
 
 impl<B: Fn() -> kvradix::Builder> Restarted<B> {
-    pub fn new(build: B, every: usize) -> Self {
+    pub fn new(build: B, every: usize, threads: usize) -> Self {
         let index = build().build();
-        Self { index, build, every, events: 0, refused_blocks: 0, unknown_removals: 0 }
+        Self { index, build, every, threads, events: 0, refused_blocks: 0, unknown_removals: 0 }
     }
 
     fn count(&mut self) {
@@ -39,7 +41,8 @@ impl<B: Fn() -> kvradix::Builder> Restarted<B> {
         let written = written.expect("memory takes it");
         assert_eq!(written.bytes, file.len() as u64);
 
-        let warm = snapshot::import(file.as_slice(), (self.build)()).expect("just written");
+        let importer = Importer::new().threads(self.threads);
+        let warm = importer.import(file.as_slice(), (self.build)()).expect("just written");
         let expected: Vec<_> = self.index.workers().into_iter().map(|w| (w, cursor(w))).collect();
         assert_eq!(warm.cursors, expected);
         let (old, new) = (self.index.stats(), warm.index.stats());
