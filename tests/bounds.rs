@@ -251,7 +251,7 @@ fn branch_points_everywhere_take_what_is_held() {
         held.shuffle(&mut rng);
         let mut left = held.len() as u64;
         while let Some((who, name)) = held.pop() {
-            if left % 1_024 == 0 {
+            if left.is_multiple_of(1_024) {
                 let stats = watch.look(2 * CHAINS * (CHAIN + 1));
                 // A run for each branch that is left and for each chain; of
                 // blocks that nobody holds what leads to those below.

@@ -9,8 +9,11 @@ use rmpv::Value;
 
 use crate::encode::{ENGINES, batch, bytes, event, is_what_was_said, nested, random_event, rng};
 
+/// An event's bytes, and where its fields are in them.
+type Piece = (Vec<u8>, Vec<std::ops::Range<usize>>);
+
 /// A few events, and their bytes each by itself.
-fn pieces(seed: u64) -> (Vec<crate::encode::Said>, Vec<(Vec<u8>, Vec<std::ops::Range<usize>>)>) {
+fn pieces(seed: u64) -> (Vec<crate::encode::Said>, Vec<Piece>) {
     let mut rng = rng(seed);
     let mut said = Vec::new();
     let mut pieces = Vec::new();

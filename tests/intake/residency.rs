@@ -205,12 +205,12 @@ fn copies_are_counted_where_the_source_says_so_and_in_live_batches_alone() {
         let mut hand = Hand::new(copies);
         let (store, remove) = (stored(None, &[1, 2], "GPU"), removed(&[100, 200], "GPU"));
         hand.live(&[store.clone(), store.clone()]);
-        hand.apply(&[store.clone()], Origin::Replayed);
-        hand.apply(&[store.clone()], Origin::Reannounced);
+        hand.apply(std::slice::from_ref(&store), Origin::Replayed);
+        hand.apply(std::slice::from_ref(&store), Origin::Reannounced);
         assert_eq!(hand.rank.stats().copies, if copies { 2 } else { 0 });
-        hand.live(&[remove.clone()]);
+        hand.live(std::slice::from_ref(&remove));
         assert_eq!(hand.depths(&[1, 2]), if copies { (2, 2) } else { (0, 0) });
-        hand.apply(&[remove.clone()], Origin::Replayed);
+        hand.apply(std::slice::from_ref(&remove), Origin::Replayed);
         assert_eq!(hand.depths(&[1, 2]), (0, 0));
         assert_eq!(hand.drops.of(Reason::UnknownRemoval), if copies { 0 } else { 2 });
         assert_eq!(hand.rank.stats().copies, 0);
@@ -437,7 +437,7 @@ impl Fleet {
             let id = WorkerId::new(number / 2, number as u32 % 2);
             let rank = residency.join(id, RankOptions::default().copies(copies));
             // Some fleets name blocks alike, others each in its own way.
-            let names = if seed % 2 == 0 { 1 } else { number + 2 };
+            let names = if seed.is_multiple_of(2) { 1 } else { number + 2 };
             (rank, RankOracle::new(copies), ENGINES[number as usize % 4], names)
         };
         let ranks = (0..4).map(rank).collect();

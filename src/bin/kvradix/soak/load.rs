@@ -368,7 +368,7 @@ impl Writer {
             Some(Plant::Leak) => counting::of(Whose::Index, || {
                 std::mem::forget(vec![0_u8; 256]);
             }),
-            Some(Plant::Answer) if self.served % 1_000 == 0 => {
+            Some(Plant::Answer) if self.served.is_multiple_of(1_000) => {
                 let watched = self.workers.iter().find(|worker| worker.kind.watched);
                 if let (Some(worker), [first, ..]) = (watched, self.request.query()) {
                     let block = Block { sequence: SequenceHash(!0), local: *first };

@@ -103,7 +103,7 @@ impl Worker {
         let blocks = blocks.collect();
         // Below one of them that stays, or at the root.
         let stays = self.wanderers.iter().find(|name| !names.contains(name));
-        let parent = stays.copied().filter(|_| !along_chain && self.lives % 2 == 0);
+        let parent = stays.copied().filter(|_| !along_chain && self.lives.is_multiple_of(2));
         self.wanderers.extend(names);
         Event::Stored { worker: self.id, parent, blocks }
     }
