@@ -77,7 +77,7 @@ fn within(length: usize, limits: &Limits) -> Result<(), Fault> {
 }
 
 /// The [`ExtraKey`]s of each block of a store. They stay as they came and are
-/// read again by [`iter`](Self::iter).
+/// read again where they are needed.
 #[derive(Clone, Copy, Default)]
 pub struct ExtraKeys<'a> {
     /// The elements of the list of blocks, checked before.

@@ -101,9 +101,7 @@ fn appended() -> Stores {
 /// What another worker holds already.
 fn joined() -> Stores {
     let index = shared_prompt(TIMES * BATCH, 1);
-    let batch = |n: u64| {
-        (1, (n * BATCH).checked_sub(1), blocks(n * BATCH..(n + 1) * BATCH))
-    };
+    let batch = |n: u64| (1, (n * BATCH).checked_sub(1), blocks(n * BATCH..(n + 1) * BATCH));
     Stores { index, events: (0..TIMES).map(batch).collect() }
 }
 

@@ -25,7 +25,10 @@ fn usual() -> Index {
     Index::builder().drain_threads(0).build()
 }
 
-const MODES: [(&str, Mode, fn() -> Index); 6] = [
+/// How the index under a mode is built.
+type Build = fn() -> Index;
+
+const MODES: [(&str, Mode, Build); 6] = [
     ("small nodes", Mode { alphabet: 2, ..Mode::BASE }, small),
     ("usual nodes", Mode::BASE, usual),
     ("tail first", Mode { eviction: Eviction::TailFirst, batch: 4, ..Mode::BASE }, small),
