@@ -1,6 +1,7 @@
 //! Why a snapshot was not written or not read.
 
-use std::{fmt, io};
+use std::fmt;
+use std::io;
 
 use crate::{StoreError, WorkerId};
 
