@@ -235,7 +235,7 @@ impl Index {
     /// Returns once every event handed in before is visible; also frees what
     /// readers can no longer see. O(known workers) and what is queued.
     pub fn flush(&self) {
-        self.shared().flush();
+        Shared::flush(self.shared());
     }
 
     /// Returns once every event of `worker` handed in before is visible.

@@ -100,6 +100,18 @@
 //! freed later: above 2 MiB of it a writer waits for readers to move on
 //! before its next event. [`Index::flush`] frees it where no reader is left. [`Index::stats`] counts all of it.
 //!
+//! **Limits.** [`Builder::max_blocks`] bounds the tree,
+//! [`Builder::max_worker_blocks`] each worker. A store for which there is no
+//! room is refused whole; nothing is ever forgotten to make room. A router
+//! that would rather forget removes a worker, or what it has evicted.
+//!
+//! **Faults.** No call panics on any input. Should an event panic all the
+//! same, by a fault of this crate, it poisons its own worker and nobody else:
+//! the worker is in no answer and its stores are
+//! [refused](StoreError::Poisoned) until [`Index::clear`] or
+//! [`Index::remove_worker`] heals it. All other workers' answers stay exact,
+//! no lock stays held, and the drain threads go on.
+//!
 //! # Features
 //!
 //! None is on by default.

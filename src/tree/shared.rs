@@ -1,6 +1,6 @@
 //! The index as its threads share it: the tree, the lanes and the pool.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::figures::{Figure, Sums};
@@ -286,7 +286,7 @@ impl Shared {
             if !late {
                 lane.scheduled.swap(false, acq_rel);
             }
-            Self::drain_caught(&shared, &lane);
+            _ = Self::drain_caught(&shared, &lane);
             if late {
                 lane.scheduled.swap(false, Ordering::AcqRel);
             }
@@ -297,14 +297,15 @@ impl Shared {
         }
     }
 
-    /// A drain on a thread of ours, where a panic would end the process. What
-    /// it has not applied stays in the lane, which is listed again.
-    fn drain_caught(this: &Arc<Self>, lane: &Arc<Lane>) {
+    /// A drain whose panic is not to end its thread, nor keep it from other
+    /// lanes. What it has not applied stays in the lane, which is listed again.
+    fn drain_caught(this: &Arc<Self>, lane: &Arc<Lane>) -> std::thread::Result<()> {
         let drained = catch_unwind(AssertUnwindSafe(|| this.drain(lane)));
         if drained.is_err() && !lane.listed.swap(true, Ordering::AcqRel) {
             this.dirty.push(lane.clone());
             Self::arm(this);
         }
+        drained
     }
 
     /// Has the alarm go off a delay from now, unless it will before.
@@ -383,7 +384,7 @@ impl Shared {
                 let guard = this.drain_most(&mut turn, left, pin());
                 this.end_event(turn, guard);
             } else if lane.is_dirty() {
-                Self::drain_caught(this, lane);
+                _ = Self::drain_caught(this, lane);
             }
             if late {
                 lane.listed.swap(false, Ordering::AcqRel);
@@ -599,29 +600,37 @@ impl Shared {
         }
     }
 
-    pub(crate) fn flush(&self) {
+    pub(crate) fn flush(this: &Arc<Self>) {
         let _span = Span::flush();
         // What is listed need not wait for the alarm; nor need the lanes of
         // workers that are gone.
         let mut dirty = Vec::new();
-        while let Some(lane) = self.dirty.pop() {
+        while let Some(lane) = this.dirty.pop() {
             // AcqRel: as in `drain_listed`.
             lane.listed.swap(false, Ordering::AcqRel);
             dirty.push(lane);
         }
+        // A lane that panics does not keep the others from their turn.
+        let mut drained = Ok(());
+        let mut drain = |lane: &Arc<Lane>| {
+            if let Err(panic) = Self::drain_caught(this, lane) {
+                drained = Err(panic);
+            }
+        };
         for lane in dirty.drain(..).filter(|lane| lane.is_dirty()) {
-            self.drain(&lane);
+            drain(&lane);
         }
         // Lanes that another thread has taken off the list and not drained.
-        self.registry.for_each(|_, lane| {
+        this.registry.for_each(|_, lane| {
             if lane.is_dirty() {
                 dirty.push(lane.clone());
             }
         });
-        for lane in dirty {
-            self.drain(&lane);
+        dirty.iter().for_each(drain);
+        if let Err(panic) = drained {
+            resume_unwind(panic);
         }
-        self.tree.garbage.collect_all();
+        this.tree.garbage.collect_all();
     }
 
     pub(crate) fn flush_worker(&self, worker: WorkerId) {

@@ -219,6 +219,33 @@ fn a_drain_thread_that_panics_goes_on_for_all_others() {
     });
 }
 
+/// Nothing of the others waits for the next flush.
+#[test]
+fn a_flush_that_panics_in_one_lane_has_drained_the_others() {
+    in_time(|| {
+        for point in 0..40 {
+            let queueing = Index::builder().removal_delay(Duration::MAX);
+            let index = queueing.drain_threshold(100).build();
+            for who in 0..4 {
+                index.store(worker(who), None, &blocks((0..8).map(|n| (n, n)))).unwrap();
+                index.remove(worker(who), &names([7, 6]));
+            }
+            fault::arm(point);
+            let flushed = survive(|| index.flush());
+            fault::disarm();
+            // One that panicked before it began is listed again.
+            let pending = index.stats().pending_removals;
+            assert!(pending == 0 || flushed.is_err() && pending == 2, "{pending} at {point}");
+            let poisoned = index.poisoned();
+            let seen = (0..4).filter(|who| index.matches(&query(0..8)).depth_of(worker(*who)) == 6);
+            assert!(seen.count() >= 3);
+            index.flush();
+            index.check();
+            assert!(index.stats().pending_removals == 0 && index.poisoned() == poisoned);
+        }
+    });
+}
+
 /// Its pin ends with it.
 #[test]
 fn a_reader_that_dies_in_the_middle_of_a_walk_keeps_nothing_back() {
