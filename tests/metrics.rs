@@ -300,7 +300,7 @@ fn pages_beside_everything_else_lose_nothing() {
         let busy = |id: u64| {
             let mut matches = Matches::new();
             for round in 0..2_000 {
-                let own = id << 32 | round * 4;
+                let own = (id << 32) + round * 4;
                 index.store(worker(id), None, &chain(own, own + 4)).unwrap();
                 index.matches_into(&query(own..own + 2), &mut matches);
                 index.remove(worker(id), &names(own..own + 4));
