@@ -229,15 +229,15 @@ const SYSTEM_BLOCKS: u64 = 32;
 async fn converse(client: u64, router: Arc<Router>, stopped: watch::Receiver<bool>) {
     let mut matches = Matches::new();
     for conversation in 0.. {
-        let own = mix(client << 32 | conversation);
+        let own = mix((client << 32) + conversation);
         let system = own % SYSTEM_PROMPTS;
         let mut prompt: Vec<LocalHash> =
-            (0..SYSTEM_BLOCKS).map(|block| LocalHash(mix(system << 32 | block))).collect();
+            (0..SYSTEM_BLOCKS).map(|block| LocalHash(mix((system << 32) + block))).collect();
         for turn in 0..1 + own % 6 {
             if *stopped.borrow() {
                 return;
             }
-            let said = (0..4 + mix(own + turn) % 12).map(|block| mix(own ^ (turn << 8 | block)));
+            let said = (0..4 + mix(own + turn) % 12).map(|block| mix(own ^ ((turn << 8) + block)));
             prompt.extend(said.map(LocalHash));
             if router.serve(prompt.clone(), &mut matches).await.is_none() {
                 return;
@@ -314,6 +314,6 @@ impl Engine {
 
 /// Spreads a number over 64 bits.
 fn mix(number: u64) -> u64 {
-    let mixed = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
 }

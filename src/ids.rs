@@ -85,13 +85,13 @@ macro_rules! hex {
     ($($hash:ident),*) => {$(
         impl fmt::Display for $hash {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:016x}", self.0)
+                write!(f, "0x{:016x}", self.0)
             }
         }
 
         impl fmt::Debug for $hash {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($hash), "({:016x})"), self.0)
+                write!(f, concat!(stringify!($hash), "(0x{:016x})"), self.0)
             }
         }
 

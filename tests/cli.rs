@@ -117,6 +117,8 @@ fn bad_arguments_are_refused() {
         (&["replay", "--balance", "NaN"], "at least 1"),
         (&["replay", "--evict", "all"], "leaf"),
         (&["replay", "--repeat", "2"], "--trace"),
+        (&["replay", "--plot", "x.png"], ".svg"),
+        (&["replay", "--plot", "svg"], ".svg"),
         (&["replay", "--trace", "x", "--seed", "2"], "--seed"),
         (&["churn", "--cycles", "0"], "--cycles"),
         (&["churn", "--verify"], "--verify"),
@@ -190,6 +192,20 @@ fn a_live_replay_reports_in_full() {
 }
 
 #[test]
+fn a_json_report_says_how_to_get_it_again() {
+    let report = json(SMALL.into_iter().chain(["--balance", "inf", "--evict", "any"]));
+    assert_eq!(report["command"], "replay");
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    let arguments = &report["arguments"];
+    assert_eq!((&arguments["requests"], &arguments["seed"]), (&400.into(), &3.into()));
+    assert_eq!((&arguments["balance"], &arguments["evict"]), (&"inf".into(), &"any".into()));
+    assert_eq!((&arguments["block_size"], &arguments["trace"]), (&16.into(), &Value::Null));
+    assert_eq!(json(["churn", "--cycles", "10", "--drain-threads", "0"])["arguments"], {
+        serde_json::json!({ "cycles": 10, "drain_threads": 0 })
+    });
+}
+
+#[test]
 fn equal_seeds_give_equal_requests() {
     let run = |seed| {
         let args = ["replay", "--requests", "100", "--seed", seed, "--verify"];
@@ -222,7 +238,10 @@ fn churn_leaves_nothing_in_the_tree() {
         assert_eq!(report[side]["pending_removals"], 0, "{report:#}");
     }
     assert_eq!(report["before"]["nodes"], report["after"]["nodes"]);
-    assert!(succeed(["churn", "--cycles", "10"]).contains("cycles/s"));
+    let table = succeed(["churn", "--cycles", "10"]);
+    for unit in ["cycles/s", "MiB", " bytes before", " bytes after", "16 after"] {
+        assert!(table.contains(unit), "{unit}: {table}");
+    }
 }
 
 /// Few workers, so that tables find their sizes soon.

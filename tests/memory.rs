@@ -299,7 +299,7 @@ fn the_account_of_memory_is_what_the_allocator_gave() {
     };
     let own_names: Fill = &|index| {
         for n in 0..4_000 {
-            let name = |i| (n % 8) << 32 | i;
+            let name = |i| ((n % 8) << 32) + i;
             let content = n / 8 * 64..n / 8 * 64 + 64;
             index.store(worker(n % 8), None, &blocks(content.map(|i| (name(i), i)))).unwrap();
         }

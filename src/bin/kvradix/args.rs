@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kvradix::{Builder, Index};
+use serde::{Serialize, Serializer};
 
 use crate::soak::Plant;
 use crate::trace::TRACE_BLOCK_TOKENS;
@@ -63,12 +64,13 @@ pub enum Command {
 ///
 /// - index: names that workers hold, summed over them; blocks in its tree, each counted once; nodes
 ///   of the tree; entries from block names to places.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Serialize)]
 pub struct ReplayArgs {
     /// Plays this trace instead of generated requests: one JSON object a line with `hash_ids`, one
     /// id per 512-token block of the prompt, as the Mooncake traces have them; other fields are
     /// ignored, and requests come in the file's order. Every id becomes 512/block-size blocks
     #[arg(long, value_name = "FILE")]
+    #[serde(serialize_with = "as_text")]
     pub trace: Option<PathBuf>,
 
     /// How often the trace is played; later rounds find the caches as the earlier ones left them
@@ -115,6 +117,7 @@ pub struct ReplayArgs {
     /// it holds. Load: the blocks a worker has had to compute so far. `inf` routes by prefix alone,
     /// which sends all requests that share a first block to one worker
     #[arg(long, default_value_t = 1.2, value_name = "FACTOR", value_parser = balance)]
+    #[serde(serialize_with = "as_given")]
     pub balance: f64,
 
     /// Router threads
@@ -142,10 +145,12 @@ pub struct ReplayArgs {
     pub verify: bool,
 
     /// Draws query time and memory over time into this file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg_file)]
+    #[serde(serialize_with = "as_text")]
     pub plot: Option<PathBuf>,
 
     #[command(flatten)]
+    #[serde(flatten)]
     pub common: CommonArgs,
 }
 
@@ -155,13 +160,14 @@ pub struct ReplayArgs {
 /// it and removes them again. After 5,000 warm-up cycles and a flush, memory is read, the cycles run,
 /// and after another flush memory is read again: what was added should be next to nothing. Set
 /// MALLOC_ARENA_MAX=1 in the environment to keep glibc from adding arenas meanwhile.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Serialize)]
 pub struct ChurnArgs {
     /// Measured cycles
     #[arg(long, default_value_t = 1_000_000, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub cycles: u64,
 
     #[command(flatten)]
+    #[serde(flatten)]
     pub common: CommonArgs,
 }
 
@@ -191,7 +197,7 @@ pub struct ChurnArgs {
 ///
 /// Live bytes are those that the allocator has handed out to the index and its threads; resident
 /// memory is that of the whole process, simulated engines and references included.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Serialize)]
 pub struct SoakArgs {
     /// How long the load lasts
     #[arg(long, default_value_t = 1.0, value_name = "NUMBER", value_parser = minutes)]
@@ -223,27 +229,32 @@ pub struct SoakArgs {
     pub seed: u64,
 
     /// Draws memory, blocks, nodes and query time over time into this file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg_file)]
+    #[serde(serialize_with = "as_text")]
     pub plot: Option<PathBuf>,
 
     /// Puts in a fault that has to be found
     #[arg(long, hide = true, value_enum)]
+    #[serde(skip)]
     pub plant: Option<Plant>,
 
     #[command(flatten)]
+    #[serde(flatten)]
     pub common: CommonArgs,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Serialize)]
 pub struct CommonArgs {
     /// Threads of the index that apply queued removals; 0: the
     /// removing thread applies them at once.
-    /// Default: the library's
+    /// Default: the library's, which is 1
     #[arg(long, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(0..=1024))]
     drain_threads: Option<u16>,
 
-    /// Prints the report as JSON: times in nanoseconds or seconds, sizes in bytes, as the names say
+    /// Prints the report as JSON, with the arguments used: times in nanoseconds or seconds, sizes in
+    /// bytes, as the names say
     #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
 }
 
@@ -264,7 +275,8 @@ impl CommonArgs {
 }
 
 /// Which blocks an engine may evict.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Evict {
     /// Only blocks below which nothing is cached: a prompt goes from its end
     Leaf,
@@ -273,7 +285,8 @@ pub enum Evict {
 }
 
 /// How engines name their blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Names {
     /// All alike
     Shared,
@@ -293,6 +306,28 @@ fn minutes(text: &str) -> Result<f64, String> {
         Ok(minutes) if minutes > 0.0 && minutes <= 1e6 => Ok(minutes),
         _ => Err("it must be a number above 0, a million at most".to_owned()),
     }
+}
+
+/// Other endings would promise another format.
+fn svg_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension() {
+        Some(ending) if ending.eq_ignore_ascii_case("svg") => Ok(path),
+        _ => Err("plots are drawn as SVG, so the name must end in .svg".to_owned()),
+    }
+}
+
+/// JSON has no infinity.
+fn as_given<S: Serializer>(factor: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    match factor.is_finite() {
+        true => serializer.serialize_f64(*factor),
+        false => serializer.serialize_str(&factor.to_string()),
+    }
+}
+
+/// A report is not to fail because a path is no UTF-8.
+fn as_text<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.to_string_lossy()).serialize(serializer)
 }
 
 fn balance(text: &str) -> Result<f64, String> {

@@ -8,7 +8,7 @@ use kvradix::{Block, Index, LocalHash, SequenceHash, Stats, WorkerId};
 use serde::Serialize;
 
 use crate::args::ChurnArgs;
-use crate::report::{Report, Row, bytes, count, row};
+use crate::report::{Report, Row, bytes, count, mebibytes, row, seconds};
 use crate::{memory, progress, report};
 
 /// Blocks of the prompt that stays cached.
@@ -59,7 +59,7 @@ pub fn run(args: &ChurnArgs) -> Result<()> {
         before: stats_before,
         after: index.stats(),
     };
-    report::print(args.common.json, &outcome)
+    report::print(args.common.json, "churn", args, &outcome)
 }
 
 /// The cycles; suffixes are of contents and names never used before.
@@ -119,25 +119,28 @@ impl Report for Outcome {
         let added = self.resident_bytes_added.map_or_else(
             || "n/a".to_owned(),
             |added| {
+                let sign = if added < 0 { '-' } else { '+' };
                 format!(
-                    "{:+.3} MB (from {} to {})",
-                    added as f64 / 1e6,
+                    "{sign}{:.3} MiB (from {} to {})",
+                    mebibytes(added.unsigned_abs()),
                     bytes(self.resident_bytes_before),
                     bytes(self.resident_bytes_after)
                 )
             },
         );
-        let change = |of: fn(&Stats) -> u64| {
-            format!("{} before, {} after", count(of(&self.before)), count(of(&self.after)))
+        let change = |unit: &str, of: fn(&Stats) -> u64| {
+            let (before, after) = (count(of(&self.before)), count(of(&self.after)));
+            format!("{before}{unit} before, {after}{unit} after")
         };
         vec![
-            row("cycles", format!("{} in {:.2} s", count(self.cycles), self.seconds)),
+            row("cycles", format!("{} in {}", count(self.cycles), seconds(self.seconds))),
             row("speed", format!("{:.3} M cycles/s", self.cycles_per_second / 1e6)),
             row("resident memory added", added),
-            row("nodes", change(|stats| stats.nodes)),
-            row("blocks in the tree", change(|stats| stats.tree_blocks)),
-            row("look-up entries", change(|stats| stats.lookup_entries)),
-            row("retired bytes", change(|stats| stats.retired_bytes)),
+            row("nodes in the tree", change("", |stats| stats.nodes)),
+            row("blocks in the tree", change("", |stats| stats.tree_blocks)),
+            row("look-up entries", change("", |stats| stats.lookup_entries)),
+            row("index memory", change(" bytes", |stats| stats.memory.total())),
+            row("of that retired", change(" bytes", |stats| stats.retired_bytes)),
         ]
     }
 }

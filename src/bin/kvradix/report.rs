@@ -21,14 +21,30 @@ pub fn row(name: &str, value: String) -> Row {
     [name.to_owned(), value]
 }
 
-/// Prints a report.
+/// A report in JSON: what it takes to get it again, then what was found out.
+#[derive(Serialize)]
+struct Document<'a, A, R> {
+    version: &'static str,
+    command: &'static str,
+    arguments: &'a A,
+    #[serde(flatten)]
+    report: &'a R,
+}
+
+/// Prints the report of a command that was called with these arguments.
 ///
 /// # Errors
 ///
 /// Standard output cannot be written; an [`io::Error`] is the cause.
-pub fn print(json: bool, report: &impl Report) -> Result<()> {
+pub fn print(
+    json: bool,
+    command: &'static str,
+    arguments: &impl Serialize,
+    report: &impl Report,
+) -> Result<()> {
     let text = if json {
-        serde_json::to_string_pretty(report)?
+        let version = env!("CARGO_PKG_VERSION");
+        serde_json::to_string_pretty(&Document { version, command, arguments, report })?
     } else {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_BORDERS_ONLY).add_rows(report.rows());
@@ -55,6 +71,11 @@ pub fn nanos(ns: u64) -> String {
         10_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
         _ => format!("{:.1} ms", ns as f64 / 1e6),
     }
+}
+
+/// A few seconds, or milliseconds.
+pub fn seconds(seconds: f64) -> String {
+    if seconds < 0.1 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
 }
 
 /// Mebibytes, or n/a.

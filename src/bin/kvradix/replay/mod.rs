@@ -44,5 +44,6 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     if let Some(path) = &args.plot {
         plot::draw(path, &panels::panels(&played.watched.samples))?;
     }
-    report::print(args.common.json, &Outcome::new(args, &played, memory, index.stats()))
+    let outcome = Outcome::new(args, &played, memory, index.stats());
+    report::print(args.common.json, "replay", args, &outcome)
 }

@@ -9,7 +9,7 @@ use super::monitor::{QueueDepth, Watched};
 use crate::args::ReplayArgs;
 use crate::fleet::Tally;
 use crate::latency::Quantiles;
-use crate::report::{Report, Row, bytes, count, nanos, percent, row};
+use crate::report::{Report, Row, bytes, count, nanos, percent, row, seconds};
 
 /// What was counted and measured while the workload was played.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Report for Outcome {
         });
         let note = if checked.is_some() { ", the reference's time included" } else { "" };
         let mut rows = vec![
-            row("requests", format!("{} in {:.2} s{note}", count(self.requests), self.seconds)),
+            row("requests", format!("{} in {}{note}", count(self.requests), seconds(self.seconds))),
             row(
                 "fleet",
                 format!(
@@ -150,7 +150,7 @@ impl Report for Outcome {
             ),
             row(
                 "queue depth",
-                format!("max {}, mean {:.1}", count(queue_depth.max), queue_depth.mean),
+                format!("max {} events, mean {:.1}", count(queue_depth.max), queue_depth.mean),
             ),
             row(
                 "index",

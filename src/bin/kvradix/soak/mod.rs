@@ -62,7 +62,7 @@ pub fn run(args: &SoakArgs) -> Result<()> {
     if let Some(path) = &args.plot {
         plot::draw(path, &outcome.panels())?;
     }
-    report::print(args.common.json, &outcome)?;
+    report::print(args.common.json, "soak", args, &outcome)?;
     let faults = outcome.faults();
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("; ")) }
 }
