@@ -113,6 +113,8 @@
 // The model's maps are `indexmap`'s, whose `remove` asks for another name.
 #![cfg_attr(kvradix_loom, allow(deprecated))]
 
+#[cfg(feature = "fleet")]
+pub mod fleet;
 pub mod hash;
 #[cfg(feature = "intake")]
 pub mod intake;

@@ -267,6 +267,12 @@ impl<P: AsRef<[u8]>> Sequence<P> {
         self.held.len()
     }
 
+    /// Whether no more live batches can be held back: better leave them in the
+    /// socket for now.
+    pub fn is_full(&self) -> bool {
+        self.held.len() >= self.bounds.held_batches || self.held_bytes >= self.bounds.held_bytes
+    }
+
     /// How often what happened.
     pub fn counts(&self) -> Counts {
         self.counts

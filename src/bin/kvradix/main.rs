@@ -2,6 +2,7 @@
 //!
 //! Every command goes the same way: `args` says what was asked for, a command
 //! (`replay`, `churn`) runs it and returns a report, `report` prints that.
+//! `listen` alone is of another kind: it follows real engines and serves.
 
 mod args;
 mod chain;
@@ -9,6 +10,8 @@ mod churn;
 mod engine;
 mod fleet;
 mod generator;
+#[cfg(feature = "listen")]
+mod listen;
 mod memory;
 mod plot;
 mod progress;
@@ -29,6 +32,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Churn(args) => churn::run(&args),
+        #[cfg(feature = "listen")]
+        Command::Listen(args) => listen::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
