@@ -107,6 +107,9 @@
 //!   and [`Stats`].
 //! - `intake`: module `intake`, which decodes what vLLM and SGLang publish and
 //!   keeps two indexes, of the device and of any tier, true to it.
+//! - `fleet`: module `fleet`, which follows engines over ZeroMQ.
+//! - `listen`: the command `kvradix listen`, which serves what a fleet holds
+//!   over HTTP; with it comes `cli`.
 //! - `cli`: the binary `kvradix` (`replay` and `churn`) and what it needs; the
 //!   library stays as it is.
 
