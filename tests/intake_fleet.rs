@@ -4,6 +4,7 @@
 
 #![cfg(feature = "fleet")]
 
+#[macro_use]
 mod peers;
 
 use std::time::Duration;

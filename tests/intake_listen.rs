@@ -3,6 +3,7 @@
 
 #![cfg(feature = "listen")]
 
+#[macro_use]
 mod peers;
 
 use std::fs;

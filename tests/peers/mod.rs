@@ -40,7 +40,6 @@ fn python() -> Option<PathBuf> {
 
 /// The interpreter. Where there is none, and that is allowed, says so and
 /// ends the test.
-#[macro_export]
 macro_rules! python_or_return {
     () => {
         match $crate::peers::have_python() {

@@ -1,5 +1,6 @@
 //! What is served where.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -207,7 +208,8 @@ async fn metrics_text(State(app): State<Arc<App>>) -> Result<Response, Refusal> 
 struct Health {
     status: &'static str,
     workers: usize,
-    ranks: Vec<(&'static str, usize)>,
+    /// How many are in which state.
+    ranks: BTreeMap<&'static str, usize>,
 }
 
 /// Whether this process serves; how the engines are is told beside it.
@@ -221,7 +223,7 @@ async fn health(State(app): State<Arc<App>>) -> Response {
     let health = Health {
         status: if stopping { "stopping" } else { "ok" },
         workers: workers.len(),
-        ranks: RankState::ALL.map(count).to_vec(),
+        ranks: RankState::ALL.map(count).into(),
     };
     let status = if stopping { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     (status, json(&health)).into_response()
