@@ -41,6 +41,12 @@ struct ImageSpan {
     tokens: usize,
 }
 
+impl ImageSpan {
+    fn image(&self) -> Image<'_> {
+        Image { id: &self.id, start: self.start, tokens: self.tokens }
+    }
+}
+
 /// Why a request is refused, in words for whoever sent it.
 #[derive(Debug)]
 pub struct Refusal(pub StatusCode, pub String);
@@ -107,11 +113,7 @@ impl Query {
                         return Err(Refusal::bad("give `lora_name` or `lora_id`, not both"));
                     }
                 };
-                let image = |span| {
-                    let ImageSpan { id, start, tokens } = span;
-                    Image { id, start: *start, tokens: *tokens }
-                };
-                images = self.images.iter().map(image).collect();
+                images = self.images.iter().map(ImageSpan::image).collect();
                 let salt = self.cache_salt.as_deref();
                 Wanted::Tokens(Prompt { tokens, adapter, salt, images: &images })
             }
