@@ -41,6 +41,7 @@ mod keys;
 mod limits;
 mod rank;
 mod residency;
+pub mod sequence;
 mod tiers;
 mod waiting;
 mod wire;

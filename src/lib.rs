@@ -127,12 +127,17 @@
 //!   warning for refused stores, of each [reason](StoreErrorKind) at most one a
 //!   second, with the number `suppressed` since the last. Their target is
 //!   `kvradix`. No lock is held while the warning is given.
+//! - `fleet`: module `fleet`, which follows engines over ZeroMQ.
+//! - `listen`: the command `kvradix listen`, which serves what a fleet holds
+//!   over HTTP; with it comes `cli`.
 //! - `cli`: the binary `kvradix` (`replay` and `churn`) and what it needs; the
 //!   library stays as it is.
 
 // The model's maps are `indexmap`'s, whose `remove` asks for another name.
 #![cfg_attr(kvradix_loom, allow(deprecated))]
 
+#[cfg(feature = "fleet")]
+pub mod fleet;
 pub mod hash;
 #[cfg(feature = "intake")]
 pub mod intake;

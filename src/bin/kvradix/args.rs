@@ -22,6 +22,8 @@ pub enum Command {
     Replay(ReplayArgs),
     Churn(ChurnArgs),
     Soak(SoakArgs),
+    #[cfg(feature = "listen")]
+    Listen(ListenArgs),
 }
 
 /// Simulates a fleet of engines and the routers in front of it, which share one index.
@@ -243,6 +245,76 @@ pub struct SoakArgs {
     pub common: CommonArgs,
 }
 
+/// Follows a fleet of engines and answers who holds how much of a prompt.
+///
+/// Subscribes to the KV cache events of the workers in the file (vLLM, SGLang, and what publishes as
+/// they do, over ZeroMQ), keeps an index of what their devices hold and one of what any of their
+/// tiers holds, and serves over HTTP:
+///
+/// - POST /query: {"tokens": [...]} or {"hashes": [...]}, with "model", "block_size", "lora_name",
+///   "lora_id", "cache_salt", "images" where they matter: for each rank its leading blocks on the
+///   device and on any tier;
+///
+/// - GET /workers: every rank, how it stands with it, and what happened; POST /workers and DELETE
+///   /workers/ID: a worker joins or leaves until the next start;
+///
+/// - GET /metrics for Prometheus, /healthz, /dump and /dump/ID: what is known as events, one a line;
+///
+/// - GET /: a page that shows all that, live.
+///
+/// The file is watched: a worker that is added to it, changed or taken out is followed, begun anew or
+/// left within a second or two. Ends on SIGINT or SIGTERM.
+#[cfg(feature = "listen")]
+#[derive(Args, Debug)]
+pub struct ListenArgs {
+    /// The workers: for each a table [[worker]] with `id`, `events` (tcp://HOST:PORT of rank 0),
+    /// `block_size`; and `replay`, `ranks` (how many, or which), `engine` ("vllm", "sglang"),
+    /// `model`, `topic`, `attach` ("connect" or "bind"), `copies`
+    #[arg(long, value_name = "FILE.toml")]
+    pub config: PathBuf,
+
+    /// Where to serve HTTP. Whoever reaches it may change the fleet
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8900")]
+    pub http: std::net::SocketAddr,
+
+    /// Threads that follow publishers
+    #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: u16,
+
+    /// Threads that answer
+    #[arg(long, value_name = "THREADS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub http_threads: u16,
+
+    /// Seconds without a sign of life after which a rank counts as dead
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub dead_after: f64,
+
+    /// Seconds without a sign of life after which a rank's blocks are forgotten
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    pub forget_after: f64,
+
+    /// Batches that each publisher's socket queues. More wait at the publisher, which drops what it
+    /// cannot keep; that is a gap, and heals
+    #[arg(long, value_name = "BATCHES", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub queue: u32,
+
+    /// Bytes that a request's body may have; a token takes about seven
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    pub max_body: u64,
+
+    /// Seconds that a request may take to come and be answered
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub request_timeout: f64,
+
+    /// HTTP connections at a time; others wait
+    #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
+    pub connections: u16,
+
+    /// What is logged: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log: tracing_subscriber::filter::LevelFilter,
+}
+
 #[derive(Args, Debug, Serialize)]
 pub struct CommonArgs {
     /// Threads of the index that apply queued removals; 0: the
@@ -328,6 +400,14 @@ fn as_given<S: Serializer>(factor: &f64, serializer: S) -> Result<S::Ok, S::Erro
 /// A report is not to fail because a path is no UTF-8.
 fn as_text<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
     path.as_ref().map(|path| path.to_string_lossy()).serialize(serializer)
+}
+
+#[cfg(feature = "listen")]
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("it must be a number from 0.01 to 1,000,000".to_owned()),
+    }
 }
 
 fn balance(text: &str) -> Result<f64, String> {

@@ -2,6 +2,7 @@
 //!
 //! Every command goes the same way: `args` says what was asked for, a command
 //! (`replay`, `churn`, `soak`) runs it and returns a report, `report` prints that.
+//! `listen` alone is of another kind: it follows real engines and serves.
 
 mod args;
 mod chain;
@@ -11,6 +12,8 @@ mod engine;
 mod fleet;
 mod generator;
 mod latency;
+#[cfg(feature = "listen")]
+mod listen;
 mod memory;
 mod plot;
 mod progress;
@@ -37,6 +40,8 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Churn(args) => churn::run(&args),
         Command::Soak(args) => soak::run(&args),
+        #[cfg(feature = "listen")]
+        Command::Listen(args) => listen::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
