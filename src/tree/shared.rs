@@ -768,8 +768,13 @@ mod tests {
     fn a_task_that_waits_keeps_nothing_of_a_worker_that_has_left() {
         let index = Index::builder().drain_threads(1).drain_threshold(8).build();
         let shared = index.shared();
-        let (held_up, go_on) = std::sync::mpsc::channel::<()>();
-        let blocked = move || _ = go_on.recv();
+        let held_up = Arc::new(());
+        let held = Arc::downgrade(&held_up);
+        let blocked = move || {
+            while held.strong_count() > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
         assert!(shared.pool.tasks.spawn(blocked), "there is a thread");
         // One whose removals have a task of their own, one whose wait for the
         // alarm, and one whose were sent on by it.
