@@ -8,9 +8,10 @@
 //!
 //! | metric | type | further labels | what |
 //! | --- | --- | --- | --- |
-//! | `kvradix_events_total` | counter | `kind`, `outcome` | events with at least one block or name: `store` (`applied`, or why it was refused: `parent_not_found`, `repeated_hash`), `remove`, `clear`, `leave` (`applied`, `unknown_worker`); a removal counts once it is applied |
-//! | `kvradix_event_blocks_total` | counter | `kind`, `outcome` | their blocks or names: `store` (`applied`, `held_already`, or why they were refused), `remove` (`applied`, `unknown_name`), `clear`, `leave` (`applied`); what was applied of stores less what was applied of the others is `kvradix_held_blocks` |
+//! | `kvradix_events_total` | counter | `kind`, `outcome` | events with at least one block or name: `store` (`applied`, or why it was refused: `parent_not_found`, `repeated_hash`, `index_full`, `worker_full`, `poisoned`), `remove`, `clear`, `leave` (`applied`, `unknown_worker`); a removal counts once it is applied |
+//! | `kvradix_event_blocks_total` | counter | `kind`, `outcome` | their blocks or names: `store` (`applied`, `held_already`, or why they were refused), `remove` (`applied`, `unknown_name`), `clear`, `leave` (`applied`), `panic` (`lost`: names of workers that a panic [poisoned](crate::StoreError::Poisoned)); what was applied of stores less what was applied, or lost, of the others is `kvradix_held_blocks` |
 //! | `kvradix_workers` | gauge | | known workers |
+//! | `kvradix_poisoned_workers` | gauge | | those of them that a panic poisoned |
 //! | `kvradix_held_blocks` | gauge | | names that workers have, summed over them |
 //! | `kvradix_tree_blocks` | gauge | | blocks in the tree, each once |
 //! | `kvradix_nodes` | gauge | | nodes of the tree |

@@ -76,8 +76,8 @@ pub struct Memory {
 ///
 /// What a worker has now is what it was given less what it lost:
 /// [`held_blocks`](Stats::held_blocks) = `stored_blocks` − `stored_again` −
-/// `removed_blocks` − `cleared_blocks` − `left_blocks`. Events without blocks
-/// or names do nothing and are not counted.
+/// `removed_blocks` − `cleared_blocks` − `left_blocks` − `lost_blocks`. Events
+/// without blocks or names do nothing and are not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -108,6 +108,9 @@ pub struct EventCounts {
     pub left_blocks: u64,
     /// Removals of workers that were not known.
     pub stray_leavings: u64,
+    /// Names of workers when an event of theirs
+    /// [panicked](crate::StoreError::Poisoned).
+    pub lost_blocks: u64,
 }
 
 /// Events, and their blocks.

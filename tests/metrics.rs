@@ -88,6 +88,7 @@ fn chain(from: u64, to: u64) -> Vec<Block> {
 /// An index whose removals wait for a flush.
 fn queueing() -> Index {
     let builder = Index::builder().drain_threads(1).drain_threshold(1_000_000);
+    let builder = builder.max_worker_blocks(100);
     builder.max_pending(1_000_000).removal_delay(Duration::from_secs(3_600)).build()
 }
 
@@ -102,6 +103,7 @@ fn a_page_says_what_a_known_stream_must_give() {
     index.store(known, below(7), &chain(8, 12)).unwrap();
     index.store(known, below(99), &chain(20, 23)).unwrap_err();
     index.store(known, None, &blocks([(5, 5), (5, 7)])).unwrap_err();
+    index.store(known, None, &chain(1_000, 1_090)).unwrap_err();
     index.remove(known, &names([11, 10, 77]));
     index.flush();
     index.remove(unknown, &names([1, 2]));
@@ -118,6 +120,9 @@ fn a_page_says_what_a_known_stream_must_give() {
         ("store", "applied", 4.0),
         ("store", "parent_not_found", 1.0),
         ("store", "repeated_hash", 1.0),
+        ("store", "worker_full", 1.0),
+        ("store", "index_full", 0.0),
+        ("store", "poisoned", 0.0),
         ("remove", "applied", 1.0),
         ("remove", "unknown_worker", 1.0),
         ("clear", "applied", 1.0),
@@ -133,6 +138,9 @@ fn a_page_says_what_a_known_stream_must_give() {
         ("store", "held_already", 2.0),
         ("store", "parent_not_found", 3.0),
         ("store", "repeated_hash", 2.0),
+        ("store", "worker_full", 90.0),
+        ("store", "index_full", 0.0),
+        ("panic", "lost", 0.0),
         ("remove", "applied", 2.0),
         ("remove", "unknown_name", 3.0),
         ("clear", "applied", 5.0),
@@ -144,7 +152,7 @@ fn a_page_says_what_a_known_stream_must_give() {
     let gauge = |name: &str| page.get(&format!("kvradix_{name}{{index=\"a\"}}"));
     assert_eq!((gauge("workers"), gauge("held_blocks"), gauge("tree_blocks")), (2.0, 10.0, 10.0));
     assert_eq!((gauge("nodes"), gauge("lookup_entries")), (1.0, 10.0));
-    assert_eq!(gauge("pending_removals"), 1.0);
+    assert_eq!((gauge("pending_removals"), gauge("poisoned_workers")), (1.0, 0.0));
     let age = gauge("oldest_pending_removal_seconds");
     assert!(age > 0.0 && age < 60.0, "{age} s");
     let memory = index.stats().memory;

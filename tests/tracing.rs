@@ -5,7 +5,7 @@ mod common;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,17 +41,19 @@ impl Visit for Told {
     }
 }
 
-/// Keeps all that it is told, of any thread: drains run on the index's own. So
-/// tests tell theirs by their workers.
+/// Keeps all that it is told, of any thread: drains run on the index's own.
 struct Capture;
 
 static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
+/// Calls of the subscriber.
+static CALLS: AtomicU64 = AtomicU64::new(0);
 /// Spans entered and not left.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 /// An index that the subscriber calls in the midst of it all.
 static CALLED: LazyLock<Index> = LazyLock::new(Index::new);
 
 fn keep(metadata: &'static Metadata<'static>, record: impl FnOnce(&mut Told)) {
+    CALLS.fetch_add(1, Ordering::SeqCst);
     let name = if metadata.is_span() { metadata.name() } else { "event" };
     let mut told = Told { name, level: *metadata.level(), fields: Vec::new() };
     record(&mut told);
@@ -61,6 +63,7 @@ fn keep(metadata: &'static Metadata<'static>, record: impl FnOnce(&mut Told)) {
 
 impl Subscriber for Capture {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        CALLS.fetch_add(1, Ordering::SeqCst);
         metadata.target() == "kvradix"
     }
 
@@ -86,10 +89,13 @@ impl Subscriber for Capture {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 }
 
-fn listen() {
+/// Listens from now on; one test at a time.
+fn listen() -> MutexGuard<'static, ()> {
     static LISTENING: LazyLock<()> =
         LazyLock::new(|| tracing::subscriber::set_global_default(Capture).expect("the first"));
+    static ALONE: Mutex<()> = Mutex::new(());
     LazyLock::force(&LISTENING);
+    ALONE.lock().unwrap_or_else(|panicked| panicked.into_inner())
 }
 
 /// What was told of this worker.
@@ -124,7 +130,7 @@ fn warned_of(who: WorkerId, reason: &str) -> (u64, Vec<Told>) {
 
 #[test]
 fn what_takes_long_is_a_span() {
-    listen();
+    let _alone = listen();
     let who = worker(100);
     let index = Index::builder().drain_threads(1).removal_delay(Duration::from_secs(3_600)).build();
     index.store(who, None, &blocks((0..100).map(|i| (i, i)))).unwrap();
@@ -148,7 +154,7 @@ fn what_takes_long_is_a_span() {
 
 #[test]
 fn a_drain_on_a_thread_of_the_index_is_a_span() {
-    listen();
+    let _alone = listen();
     let who = worker(200);
     let index = Index::builder().drain_threads(1).removal_delay(Duration::from_micros(100)).build();
     index.store(who, None, &blocks((0..9).map(|i| (i, i)))).unwrap();
@@ -160,7 +166,6 @@ fn a_drain_on_a_thread_of_the_index_is_a_span() {
     }
     assert_eq!(spans_of(who), [("drain", Level::TRACE)]);
     drop(index);
-    // Other tests' spans end as well.
     while INSIDE.load(Ordering::SeqCst) > 0 {
         assert!(Instant::now() < deadline, "a span is never left");
         thread::sleep(Duration::from_millis(1));
@@ -169,7 +174,7 @@ fn a_drain_on_a_thread_of_the_index_is_a_span() {
 
 #[test]
 fn a_refused_store_is_told_with_its_particulars() {
-    listen();
+    let _alone = listen();
     let (index, who) = (Index::new(), worker(300));
     refuse(&index, who, 0xab);
     index.store(who, None, &blocks([(7, 1), (7, 2), (8, 3)])).unwrap_err();
@@ -187,16 +192,19 @@ fn a_refused_store_is_told_with_its_particulars() {
 /// Fails if the limit lets all through, or counts none.
 #[test]
 fn a_storm_of_refused_stores_is_told_once_a_second_with_its_size() {
-    listen();
+    let _alone = listen();
     let (index, who) = (Index::new(), worker(400));
     let stores = 20_000;
-    let begun = Instant::now();
+    let (begun, calls) = (Instant::now(), CALLS.load(Ordering::SeqCst));
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..stores / 4).for_each(|n| refuse(&index, who, 10 + n)));
         }
     });
     let most = 1 + begun.elapsed().as_secs() as usize;
+    // The subscriber has no part in those that are not told.
+    let calls = CALLS.load(Ordering::SeqCst) - calls;
+    assert!(calls <= 10 * most as u64, "{calls} calls of the subscriber");
     let (count, warnings) = warned_of(who, "parent_not_found");
     assert!(!warnings.is_empty() && warnings.len() <= most, "{} warnings", warnings.len());
     assert!(count < stores, "the storm's end is not told yet");

@@ -77,6 +77,7 @@ impl Page<'_, '_> {
                 ("remove", "unknown_name", stats.unknown_removals),
                 ("clear", "applied", events.cleared_blocks),
                 ("leave", "applied", events.left_blocks),
+                ("panic", "lost", events.lost_blocks),
             ]);
             rows
         })
@@ -84,8 +85,11 @@ impl Page<'_, '_> {
 
     fn gauges(&mut self) -> fmt::Result {
         type Gauge = (&'static str, &'static str, fn(&Stats) -> u64);
-        const GAUGES: [Gauge; 6] = [
+        const GAUGES: [Gauge; 7] = [
             ("kvradix_workers", "Known workers.", |stats| stats.workers),
+            ("kvradix_poisoned_workers", "Workers that a panic poisoned.", |stats| {
+                stats.poisoned_workers
+            }),
             ("kvradix_held_blocks", "Names that workers have, summed over them.", |stats| {
                 stats.held_blocks
             }),

@@ -31,6 +31,7 @@ pub(super) enum Figure {
     ClearedBlocks,
     Leavings,
     LeftBlocks,
+    LostBlocks,
     /// The first of `BATCH_SIZES` figures: batches of so many names.
     Batches,
 }
@@ -154,6 +155,7 @@ impl Sums {
             cleared_blocks: self.count(Figure::ClearedBlocks),
             leavings: self.count(Figure::Leavings),
             left_blocks: self.count(Figure::LeftBlocks),
+            lost_blocks: self.count(Figure::LostBlocks),
             ..EventCounts::default()
         }
     }

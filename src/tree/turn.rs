@@ -6,6 +6,7 @@
 //! every node is mended (`mend.rs`), so other workers go on.
 
 use super::Holdings;
+use super::figures::Figure;
 use super::lane::{Lane, LaneState};
 use super::shared::Shared;
 use crate::WorkerId;
@@ -45,6 +46,8 @@ impl Shared {
         if !state.closed && !omitted(Omission::StillInTable) {
             self.tree.roster.leave(state.holdings.names.slot);
         }
+        // As they were noted last: counts of half an event are in no figure.
+        lane.figures.add(Figure::LostBlocks, lane.figures.names() as usize);
         state.holdings.names.reset();
         lane.note(&state.holdings);
         if !omitted(Omission::RetiredKept) {

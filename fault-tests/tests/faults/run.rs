@@ -249,6 +249,10 @@ impl Run {
         }
         let (got, expected) = (self.index.stats(), self.reference.stats());
         assert_eq!(got.held_blocks, expected.held_blocks);
+        let events = got.events;
+        let gone = events.removed_blocks + events.cleared_blocks + events.left_blocks;
+        let stored = events.stored_blocks - events.stored_again;
+        assert_eq!(got.held_blocks, stored - gone - events.lost_blocks, "{events:?}");
         assert_eq!(got.pending_removals, 0);
         assert_eq!(got.poisoned_workers, self.poisoned.len() as u64);
         if self.poisoned.is_empty() {
