@@ -81,7 +81,8 @@ impl Watch {
         Self { title, index: make(), before, threads, seen: Vec::new() }
     }
 
-    /// Live bytes of the index once nothing is on its way.
+    /// Live bytes of the index once nothing is on its way, the collector's own
+    /// queue worked off included: a flush takes a few of its nodes.
     fn live(&self) -> u64 {
         for _ in 0..200 {
             self.index.flush();
@@ -91,14 +92,29 @@ impl Watch {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(self.index.stats().retired_bytes, 0, "{}", self.title);
+        (0..16).for_each(|_| self.index.flush());
         (live_bytes() - self.before).max(0) as u64
+    }
+
+    /// The same once it is at most `allowed`, or after a while: what a thread
+    /// of the pool still has in hand it gives back when it gets its turn.
+    fn live_within(&self, allowed: u64) -> u64 {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let live = self.live();
+            if live <= allowed || Instant::now() > deadline {
+                return live;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Looks at the figures, asserts the formula, and returns them.
     fn look(&mut self, holed: u64) -> Stats {
-        let live = self.live();
+        self.index.flush();
         let stats = self.index.stats();
         let allowed = allowed(&stats, self.threads + 3, holed);
+        let live = self.live_within(allowed);
         assert!(live <= allowed, "{}: {live} bytes, {allowed} allowed: {stats:?}", self.title);
         self.seen.push((live, stats));
         stats
@@ -159,17 +175,13 @@ impl Watch {
         for known in self.index.workers() {
             self.index.remove_worker(known);
         }
-        let deadline = Instant::now() + Duration::from_secs(20);
         let fixed = TABLES + THREAD * (self.threads + 3);
-        while self.live() > fixed && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let live = self.live_within(fixed);
+        println!("{}: {live} bytes at the end", self.title);
+        assert!(live <= fixed, "{}: {live} bytes are left, {fixed} allowed", self.title);
         let stats = self.look(0);
         let left = [stats.nodes, stats.tree_blocks, stats.held_blocks, stats.lookup_entries];
         assert_eq!(left, [0; 4], "{}", self.title);
-        let live = self.live();
-        println!("{}: {live} bytes at the end", self.title);
-        assert!(live <= fixed, "{}: {live} bytes are left, {fixed} allowed", self.title);
         self.index.check();
     }
 }
@@ -325,7 +337,7 @@ fn a_fleet_that_shrinks_keeps_no_room_for_those_who_left() {
         }
         let stats = watch.look(0);
         assert_eq!(stats.workers, 4);
-        let live = watch.live();
+        let live = watch.live_within(640 << 10);
         assert!(live < 640 << 10, "{live} bytes for 4 workers of a block");
         all.iter().for_each(|id| watch.index.remove_worker(worker(*id)));
     }
@@ -363,11 +375,12 @@ fn hubs_that_grow_and_shrink_give_memory_back() {
                 watch.index.remove(worker(1), &names(children.drain(keep..)));
                 let stats = watch.look(0);
                 assert!(stats.nodes <= keep as u64 + 1);
-                let live = watch.live();
+                let live = watch.live_within(before - 1);
                 assert!(live < before, "{live} bytes for {keep} children, {before} for more");
                 before = live;
             }
-            assert!(before < full / 8, "{before} bytes of {full} for few children");
+            let live = watch.live_within(full / 8);
+            assert!(live <= full / 8, "{live} bytes of {full} for few children");
             watch.index.clear(worker(1));
             watch.look(0);
         }
@@ -493,7 +506,7 @@ fn many_readers_and_writers_keep_retired_memory_within_its_limit() {
     let mut watch = Watch::of("16 readers and 16 writers", 2 * THREADS, index);
     let (most, most_live) = (AtomicU64::new(0), AtomicU64::new(0));
     let before = watch.before;
-    let cycles = longer(4_000);
+    let cycles = longer(4_000).min(40_000);
     let done = AtomicBool::new(false);
     let index = &watch.index;
     std::thread::scope(|scope| {

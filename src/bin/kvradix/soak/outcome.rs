@@ -32,6 +32,8 @@ pub struct Outcome {
     compared_answers: u64,
     /// Times that everything was stopped and every invariant held.
     checks: u64,
+    /// How long the longest of them took.
+    check_seconds_max: f64,
     block_operations_per_second: f64,
     /// Of the whole run.
     query_ns: Quantiles,
@@ -75,7 +77,7 @@ impl Outcome {
         watched: Watched,
         end: End,
     ) -> Self {
-        let Watched { samples, checks, query_ns } = watched;
+        let Watched { samples, checks, longest_check, query_ns } = watched;
         let get = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
         Self {
             seconds,
@@ -92,6 +94,7 @@ impl Outcome {
             moves: get(&counts.moves),
             compared_answers: get(&counts.compared),
             checks,
+            check_seconds_max: longest_check.as_secs_f64(),
             block_operations_per_second: operations as f64 / seconds.max(f64::MIN_POSITIVE),
             query_ns: Quantiles::of(&query_ns),
             retired_bytes_max: samples.iter().map(|s| s.index.retired_bytes).max().unwrap_or(0),
@@ -102,7 +105,7 @@ impl Outcome {
     }
 
     /// The picture of it.
-    pub fn panels(&self) -> [Panel; 3] {
+    pub fn panels(&self) -> [Panel; 4] {
         panels(&self.samples)
     }
 
@@ -241,7 +244,7 @@ pub fn line(sample: &Sample) -> String {
 }
 
 /// Memory, what is held, and query times, over time.
-fn panels(samples: &[Sample]) -> [Panel; 3] {
+fn panels(samples: &[Sample]) -> [Panel; 4] {
     let line = |name, colour, of: &dyn Fn(&Sample) -> Option<f64>| {
         let points = samples.iter().filter_map(|s| Some((s.at, of(s)?)));
         Line { name, colour, points: points.collect() }
@@ -261,14 +264,19 @@ fn panels(samples: &[Sample]) -> [Panel; 3] {
             ],
         },
         Panel {
-            caption: "Blocks and nodes".to_owned(),
+            caption: "Blocks".to_owned(),
             values: "thousands",
             scale: Scale::Linear,
             lines: vec![
                 line("held", BLUE, &|s| thousands(s.index.held_blocks)),
                 line("in the tree", GREEN, &|s| thousands(s.index.tree_blocks)),
-                line("nodes", RED, &|s| thousands(s.index.nodes)),
             ],
+        },
+        Panel {
+            caption: "Nodes of the tree".to_owned(),
+            values: "thousands",
+            scale: Scale::Linear,
+            lines: vec![line("nodes", RED, &|s| thousands(s.index.nodes))],
         },
         Panel {
             caption: "Time of a query".to_owned(),

@@ -55,6 +55,8 @@ impl Pace {
 pub struct Watched {
     pub samples: Vec<Sample>,
     pub checks: u64,
+    /// How long the longest check stopped everything.
+    pub longest_check: Duration,
     /// Of the whole run, in nanoseconds.
     pub query_ns: Histogram<u64>,
 }
@@ -72,7 +74,12 @@ pub fn watch(
     tell: &mut dyn FnMut(&Sample) -> Result<()>,
 ) -> Result<Watched> {
     let started = Instant::now();
-    let mut watched = Watched { samples: Vec::new(), checks: 0, query_ns: histogram()? };
+    let mut watched = Watched {
+        samples: Vec::new(),
+        checks: 0,
+        longest_check: Duration::ZERO,
+        query_ns: histogram()?,
+    };
     let mut checked = started;
     let mut operations = (started, 0);
     while started.elapsed() < pace.run && !load.is_stopped() {
@@ -94,9 +101,11 @@ pub fn watch(
         tell(&sample)?;
         watched.samples.push(sample);
         if checked.elapsed() >= pace.check {
+            let began = Instant::now();
             check(load)?;
-            watched.checks += 1;
             checked = Instant::now();
+            watched.checks += 1;
+            watched.longest_check = watched.longest_check.max(checked - began);
         }
     }
     Ok(watched)
