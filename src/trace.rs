@@ -75,13 +75,14 @@ mod on {
         /// the clock and one word, and write nothing.
         #[cold]
         pub(crate) fn refused(&self, error: &StoreError, blocks: usize, count: u64, clock: &Clock) {
-            if !enabled!(target: TARGET, Level::WARN) {
-                return;
-            }
             let Kind { next, seen } = &self.kinds[error.kind() as usize];
             let (now, due) = (clock.now(), next.load(Ordering::Relaxed));
+            // The subscriber comes last: it may have to be asked each time.
+            if now < due || !enabled!(target: TARGET, Level::WARN) {
+                return;
+            }
             let relaxed = Ordering::Relaxed;
-            if now < due || next.compare_exchange(due, now + INTERVAL, relaxed, relaxed).is_err() {
+            if next.compare_exchange(due, now + INTERVAL, relaxed, relaxed).is_err() {
                 return;
             }
             let suppressed = count.saturating_sub(seen.fetch_max(count, relaxed) + 1);
