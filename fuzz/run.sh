@@ -19,10 +19,12 @@ fi
 # comparisons, which takes half of the time and finds nothing here.
 options=(--sanitizer none --no-trace-compares)
 artifacts=artifacts/$target
+dictionary=()
+[ -f "$target.dict" ] && dictionary=(-dict="$target.dict")
 mkdir -p "corpus/$target" "$artifacts"
 before=$(ls "$artifacts")
 if cargo fuzz run "${options[@]}" "$target" "corpus/$target" "seeds/$target" -- \
-    -max_len=2048 -timeout=30 -max_total_time="$seconds" -print_final_stats=1; then
+    "${dictionary[@]}" -max_len=2048 -timeout=30 -max_total_time="$seconds" -print_final_stats=1; then
     exit
 fi
 found=$(comm -13 <(printf '%s\n' "$before") <(ls "$artifacts") | head -n 1)

@@ -279,6 +279,16 @@ impl Index {
         self.shared().has(worker, name)
     }
 
+    /// Where the worker has its block `name`, in the words of a store.
+    #[cfg(feature = "intake")]
+    pub(crate) fn locate(
+        &self,
+        worker: WorkerId,
+        name: SequenceHash,
+    ) -> Option<crate::tree::Located> {
+        self.shared().locate(worker, name)
+    }
+
     /// How many names `worker` has; 0 if it is not known. Applies the
     /// worker's queued removals first.
     pub fn held(&self, worker: WorkerId) -> usize {

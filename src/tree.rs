@@ -14,6 +14,8 @@ mod hub;
 mod lane;
 mod levels;
 mod limits;
+#[cfg(feature = "intake")]
+mod locate;
 mod lookup;
 mod mask;
 mod mend;
@@ -33,6 +35,8 @@ mod view;
 mod walk;
 
 pub(crate) use limits::NONE as NO_LIMIT;
+#[cfg(feature = "intake")]
+pub(crate) use locate::{Above, Located};
 pub(crate) use shared::{Config, Shared, Threads};
 pub(crate) use walk::Walk;
 

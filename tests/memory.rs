@@ -337,3 +337,66 @@ fn the_account_of_memory_is_what_the_allocator_gave() {
         assert!(near(told, kept), "{shape}, emptied: {told} of {kept}");
     }
 }
+
+/// What ARCHITECTURE.md states of a rank's entries.
+#[cfg(feature = "intake")]
+#[test]
+fn a_rank_takes_15_to_30_bytes_a_block_beside_its_indexes() {
+    use kvradix::intake::{Decoder, Drops, Origin, Prompt, RankOptions, Residency};
+    use rmp::encode::{write_array_len, write_f64, write_nil, write_str, write_uint};
+
+    const CHAINS: u32 = 100;
+    const BLOCKS: u32 = 1_000;
+    let payload = |chain: u32| {
+        let mut bytes = Vec::new();
+        write_array_len(&mut bytes, 2).unwrap();
+        write_f64(&mut bytes, 0.0).unwrap();
+        write_array_len(&mut bytes, 1).unwrap();
+        write_array_len(&mut bytes, 5).unwrap();
+        write_str(&mut bytes, "BlockStored").unwrap();
+        for list in [true, false] {
+            write_array_len(&mut bytes, BLOCKS).unwrap();
+            for number in chain * BLOCKS..(chain + 1) * BLOCKS {
+                write_uint(&mut bytes, u64::from(number)).unwrap();
+            }
+            if list {
+                write_nil(&mut bytes).unwrap();
+            }
+        }
+        write_uint(&mut bytes, 1).unwrap();
+        bytes
+    };
+    let _alone = alone();
+    let mut drops = Drops::new();
+    let before = live_bytes();
+    let residency = Residency::new(1);
+    let rank = residency.join(worker(1), RankOptions::default());
+    for chain in 0..CHAINS {
+        let (payload, mut decoder) = (payload(chain), Decoder::default());
+        let batch = decoder.decode(&payload, &mut drops).unwrap();
+        rank.apply(&batch, Origin::Live, &mut drops);
+    }
+    assert_eq!((drops.total(), rank.stats().device), (0, u64::from(CHAINS * BLOCKS)));
+    live(residency.device());
+    let with_entries = live(residency.any()) - before;
+
+    let begun = live_bytes();
+    let indexes = [Index::new(), Index::new()];
+    for chain in 0..CHAINS {
+        let tokens: Vec<u32> = (chain * BLOCKS..(chain + 1) * BLOCKS).collect();
+        let locals = residency.converter().hash_prompt(&Prompt::new(&tokens));
+        let pairs = tokens.iter().zip(locals).map(|(&token, local)| (u64::from(token), local.0));
+        let blocks = blocks(pairs);
+        indexes.iter().for_each(|index| index.store(worker(1), None, &blocks).unwrap());
+    }
+    live(&indexes[0]);
+    let without = live(&indexes[1]) - begun;
+    let each = (with_entries - without) as f64 / f64::from(CHAINS * BLOCKS);
+    println!("{each:.1} bytes a block beside {without} of the indexes");
+    assert!((12.0..=32.0).contains(&each), "{each} bytes a block");
+
+    rank.clear();
+    live(residency.device());
+    let left = live(residency.any()) - before - without;
+    assert!(left <= 2 * SLACK, "{left} bytes after a clear");
+}

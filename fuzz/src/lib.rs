@@ -13,6 +13,7 @@ mod restarted;
 mod snapshots;
 
 pub mod decode;
+pub mod intake;
 mod record;
 pub mod setup;
 mod snapshot;

@@ -35,3 +35,13 @@ fn every_seed_is_loaded_whole_or_refused_whole() {
     }
     assert!((5..files.len() - 3).contains(&loaded), "{loaded} of {} loaded", files.len());
 }
+
+#[test]
+fn every_seed_of_the_intake_is_read_or_counted() {
+    let files = seeds("intake");
+    for file in &files {
+        println!("{}", file.display());
+        kvradix_fuzz::intake::check(&fs::read(file).unwrap());
+    }
+    assert!(files.len() >= 20, "{} seeds", files.len());
+}

@@ -88,8 +88,13 @@ reasons! {
     OwnParent = "own_parent",
     /// A store below a block that its rank holds on no tier.
     ParentNotFound = "parent_not_found",
-    /// A store without tokens of a block whose place is not known. Counts
-    /// blocks.
+    /// A store that one of the indexes refused for a reason of its own, such
+    /// as a limit. If it was the device's index, the blocks count as held on
+    /// the other tiers alone.
+    IndexRefused = "index_refused",
+    /// A store without tokens of a block whose place is not known: no tier
+    /// has it, or it would be the device's and no tier has the block above.
+    /// Counts blocks.
     UnknownBlock = "unknown_block",
     /// A removal of a block that was not held on that tier. Counts blocks.
     UnknownRemoval = "unknown_removal",

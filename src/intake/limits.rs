@@ -7,7 +7,7 @@
 /// deeper is skipped by counting, without recursion. Nothing is allocated for
 /// a length that is only claimed: memory follows the bytes that are there,
 /// with at most eight bytes for each of theirs (a hash of one byte), and
-/// about 200 for an event, of at least 17.
+/// about 200 for an event, of at least 18.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Bytes of a payload; 64 MiB by default.

@@ -16,6 +16,7 @@ use super::residency::Core;
 use super::waiting::Waiting;
 use super::{Batch, Drops, Event, Group, Reason, Removed, Salt, Stored, Tier, TierSet};
 use crate::sync::Fold;
+use crate::tree::Above;
 use crate::{Block, LocalHash, SequenceHash, StoreError, WorkerId};
 
 /// How a batch came here.
@@ -118,6 +119,7 @@ impl Rank {
             counts: self.life.options.copies && origin == Origin::Live,
             state: &mut state,
             applied: Applied::default(),
+            refused: 0,
         };
         for event in &batch.events {
             match event {
@@ -138,6 +140,7 @@ impl Rank {
             }
         }
         work.settle();
+        drops.add_many(Reason::IndexRefused, work.refused);
         work.applied
     }
 
@@ -329,6 +332,20 @@ impl State {
         self.marks(name).has(Marks::PLACED)
     }
 
+    /// The device does not hold a block after all, unless its index does.
+    fn lose(&mut self, name: SequenceHash) {
+        let Some(marks) = self.blocks.get_mut(&name.into()) else { return };
+        if marks.has(Marks::PLACED) || !marks.tiers().has(Tier::DEVICE) {
+            return;
+        }
+        marks.unset(Marks::of(Tier::DEVICE));
+        self.device -= 1;
+        self.copies.remove(&(name, Tier::DEVICE));
+        if !marks.held() {
+            self.gone.push(name);
+        }
+    }
+
     fn mark(&mut self, name: SequenceHash, mark: u32) {
         if let Some(marks) = self.blocks.get_mut(&name.into()) {
             marks.set(mark);
@@ -344,6 +361,8 @@ struct Work<'w> {
     counts: bool,
     state: &'w mut State,
     applied: Applied,
+    /// Stores that the device's index refused.
+    refused: u64,
 }
 
 impl Work<'_> {
@@ -399,13 +418,35 @@ impl Work<'_> {
     fn store_names(&mut self, names: &[SequenceHash], tier: Tier, drops: &mut Drops) {
         for &name in names {
             // Also one that lost its last tier in this batch.
-            if self.state.blocks.contains_key(&name.into()) {
+            let known = self.state.blocks.get(&name.into()).copied();
+            let stored = known.is_some_and(|marks| {
+                if tier == Tier::DEVICE && !marks.tiers().has(tier) {
+                    return self.reload(name);
+                }
                 self.add_tier(name, tier);
+                true
+            });
+            if stored {
                 self.applied.stored += 1;
             } else {
                 drops.add(Reason::UnknownBlock);
             }
         }
+    }
+
+    /// The device has a block that was on other tiers alone; the index of any
+    /// tier knows its place. Whether the block above has a name by which the
+    /// device's index can take it, now or later.
+    fn reload(&mut self, name: SequenceHash) -> bool {
+        let Some(found) = self.core.any.locate(self.worker, name) else { return false };
+        let parent = match found.above {
+            Above::Root => None,
+            Above::Named(parent) => Some(parent),
+            Above::Hole => return false,
+        };
+        self.add_tier(name, Tier::DEVICE);
+        self.place(parent, &[Block { sequence: name, local: found.local }]);
+        true
     }
 
     fn store_blocks(
@@ -418,12 +459,7 @@ impl Work<'_> {
         if parent.is_some_and(|parent| !self.state.is_held(parent)) {
             return Err(Reason::ParentNotFound);
         }
-        self.core.any.store(self.worker, parent, blocks).map_err(|error| match error {
-            StoreError::RepeatedHash { .. } => Reason::RepeatedHash,
-            StoreError::ParentNotFound { .. } => Reason::ParentNotFound,
-            StoreError::IndexFull { .. } | StoreError::WorkerFull { .. } => Reason::Full,
-            StoreError::Poisoned { .. } => Reason::Poisoned,
-        })?;
+        self.core.any.store(self.worker, parent, blocks).map_err(reason_of)?;
         for block in blocks {
             self.add_tier(block.sequence, tier);
             self.inherit(block.sequence, &salt);
@@ -493,15 +529,16 @@ impl Work<'_> {
         }
     }
 
-    /// Stores blocks in the device's index, below one that it has.
+    /// Stores blocks in the device's index, below one that it has. Where it
+    /// refuses them, the device counts as not holding them.
     fn put(&mut self, parent: Option<SequenceHash>, blocks: &[Block]) {
         let stored = self.core.device.store(self.worker, parent, blocks);
-        debug_assert_eq!(stored, Ok(()), "a parent marked as placed, and no name twice");
-        if stored.is_err() {
-            return;
-        }
+        self.refused += u64::from(stored.is_err());
         for block in blocks {
-            self.state.mark(block.sequence, Marks::PLACED);
+            match stored {
+                Ok(()) => self.state.mark(block.sequence, Marks::PLACED),
+                Err(_) => self.state.lose(block.sequence),
+            }
             if !self.state.waiting.is_empty() {
                 self.state.waiting.remove(block.sequence);
             }
@@ -594,6 +631,16 @@ impl Work<'_> {
         self.state.gone = gone;
         self.state.evicted.shrink_to(1_024);
         self.state.converted.shrink_to(1_024);
+    }
+}
+
+/// Why the index of any tier refused a store.
+fn reason_of(error: StoreError) -> Reason {
+    match error {
+        StoreError::RepeatedHash { .. } => Reason::RepeatedHash,
+        StoreError::ParentNotFound { .. } => Reason::ParentNotFound,
+        StoreError::IndexFull { .. } | StoreError::WorkerFull { .. } => Reason::Full,
+        StoreError::Poisoned { .. } => Reason::Poisoned,
     }
 }
 

@@ -6,4 +6,5 @@ mod decode;
 mod encode;
 mod oracle;
 mod residency;
+mod seeds;
 mod vectors;

@@ -115,13 +115,24 @@ impl RankOracle {
             }
             self.group = self.group.or(store.group);
             for name in &store.hashes {
+                let known = self.held.get(name).or(ghosts.get(name));
+                // A device's block needs a named one above it, or none.
+                let placed = known.is_some_and(|held| {
+                    let above = &held.path[..held.path.len() - 1];
+                    let mut all = self.held.values().chain(ghosts.values());
+                    tier(&store.medium) != "GPU"
+                        || held.tiers.contains_key("GPU")
+                        || above.is_empty()
+                        || all.any(|other| other.path == above)
+                });
+                if !placed {
+                    dropped.push(Reason::UnknownBlock);
+                    continue;
+                }
                 if let Some(ghost) = ghosts.remove(name) {
                     self.held.insert(*name, ghost);
                 }
-                match self.held.get_mut(name) {
-                    Some(held) => add(held, &store.medium, counts),
-                    None => dropped.push(Reason::UnknownBlock),
-                }
+                add(self.held.get_mut(name).unwrap(), &store.medium, counts);
             }
             return Ok(());
         }

@@ -177,6 +177,28 @@ fn a_device_block_below_an_offloaded_one_counts_once_that_is_back() {
 }
 
 #[test]
+fn a_block_that_comes_back_by_its_name_alone_is_on_the_device_again() {
+    let mut hand = Hand::new(false);
+    hand.live(&[stored(None, &[1, 2, 3, 4], "GPU"), offloaded(&[100, 200, 300, 400], "CPU")]);
+    hand.live(&[removed(&[100, 200, 300, 400], "GPU")]);
+    assert_eq!(hand.depths(&[1, 2, 3, 4]), (0, 4));
+    // The third waits for the second.
+    hand.live(&[offloaded(&[300, 100], "GPU")]);
+    assert_eq!(hand.depths(&[1, 2, 3, 4]), (1, 4));
+    hand.live(&[offloaded(&[200], "GPU")]);
+    assert_eq!(hand.depths(&[1, 2, 3, 4]), (3, 4));
+    // One whose parent is nowhere cannot be placed.
+    hand.live(&[removed(&[300], "GPU"), removed(&[300], "CPU")]);
+    hand.live(&[offloaded(&[400], "GPU")]);
+    assert_eq!(hand.dropped(), [(Reason::UnknownBlock, 1)]);
+    assert_eq!(hand.depths(&[1, 2, 3, 4]), (2, 2));
+    hand.live(&[stored(Some(200), &[3], "CPU"), offloaded(&[400], "GPU")]);
+    hand.live(&[offloaded(&[300], "GPU")]);
+    assert_eq!(hand.depths(&[1, 2, 3, 4]), (4, 4));
+    assert_eq!(hand.dropped(), []);
+}
+
+#[test]
 fn a_clear_concerns_the_rank_that_sent_it_and_all_its_tiers() {
     let residency = residency(1);
     let (mut drops, mut rng) = (Drops::new(), rng(2));
@@ -347,7 +369,7 @@ fn media_beyond_those_that_can_be_told_apart_are_refused() {
 }
 
 /// A request, whose blocks every rank names in its own way.
-struct Request {
+pub struct Request {
     tokens: Vec<u32>,
     adapter: Option<(i64, &'static str)>,
     salt: Option<&'static str>,
@@ -357,7 +379,7 @@ struct Request {
 const SIZE: usize = 2;
 
 impl Request {
-    fn random(rng: &mut SmallRng) -> Self {
+    pub fn random(rng: &mut SmallRng) -> Self {
         // Few tokens, so that prompts share beginnings.
         let tokens = (0..rng.random_range(1..=8) * SIZE).map(|_| rng.random_range(1..3)).collect();
         let mut pick = |many| rng.random_range(0..many) as usize;
@@ -423,13 +445,13 @@ fn names(seed: u64, locals: &[LocalHash]) -> Vec<u64> {
     locals.iter().map(step).collect()
 }
 
-struct Fleet {
+pub struct Fleet {
     residency: Residency,
     ranks: Vec<(Rank, RankOracle, Engine, u64)>,
 }
 
 impl Fleet {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let residency = residency(SIZE as u32);
         let mut rng = rng(seed);
         let rank = |number: u64| {
@@ -444,15 +466,9 @@ impl Fleet {
         Self { residency, ranks }
     }
 
-    /// A batch for one rank, both to it and to its oracle.
-    fn step(&mut self, requests: &[Request], rng: &mut SmallRng) {
-        let at = rng.random_range(0..self.ranks.len());
-        let (rank, oracle, engine, seed) = &mut self.ranks[at];
-        if rng.random_ratio(1, 300) {
-            rank.clear();
-            oracle.clear();
-            return;
-        }
+    /// What this rank's engine could publish next, or could not.
+    pub fn told(&self, at: usize, requests: &[Request], rng: &mut SmallRng) -> (Vec<Told>, Engine) {
+        let (_, _, engine, seed) = &self.ranks[at];
         let media =
             [None, Some("GPU"), Some("gpu"), Some("GPU"), Some("CPU"), Some("cpu"), Some("NVME")];
         let mut told = Vec::new();
@@ -489,7 +505,7 @@ impl Fleet {
                     // Offloads, and now and then a block that nobody knows.
                     let mut hashes = names[from..to].to_vec();
                     hashes.extend(rng.random_bool(0.1).then_some(5));
-                    medium = Some(["CPU", "NVME", "DISK"][rng.random_range(0..3)].into());
+                    medium = Some(["CPU", "NVME", "DISK", "GPU"][rng.random_range(0..4)].into());
                     let block_size = SIZE as u32;
                     Said::Store(Store { hashes, block_size, medium, ..Store::default() })
                 }
@@ -501,11 +517,25 @@ impl Fleet {
             };
             told.push(Told { said, locals: of });
         }
+        (told, *engine)
+    }
+
+    /// A batch for one rank, both to it and to its oracle.
+    fn step(&mut self, requests: &[Request], rng: &mut SmallRng) {
+        let at = rng.random_range(0..self.ranks.len());
+        if rng.random_ratio(1, 300) {
+            let (rank, oracle, ..) = &mut self.ranks[at];
+            rank.clear();
+            oracle.clear();
+            return;
+        }
+        let (told, engine) = self.told(at, requests, rng);
+        let (rank, oracle, ..) = &mut self.ranks[at];
         let origins = [Origin::Live, Origin::Live, Origin::Replayed, Origin::Reannounced];
         let origin = origins[rng.random_range(0..origins.len())];
         let said: Vec<Said> = told.iter().map(|told| told.said.clone()).collect();
         let mut drops = Drops::new();
-        apply(rank, &said, *engine, origin, &mut drops, rng);
+        apply(rank, &said, engine, origin, &mut drops, rng);
         let expected = oracle.apply(&told, origin);
         let found: Vec<Reason> =
             drops.iter().flat_map(|(reason, count)| vec![reason; count as usize]).collect();
