@@ -243,7 +243,8 @@ impl Index {
         self.shared().flush_worker(worker);
     }
 
-    /// What the index keeps. O(known workers).
+    /// What the index keeps, and what it was told so far. Takes no worker's
+    /// and no node's lock, so it waits for no event. O(known workers).
     ///
     /// # Examples
     /// ```
