@@ -237,10 +237,11 @@ fn it_answers_what_the_engines_hold_and_ends_when_told() {
     assert_eq!((health.status, &health.json()["status"]), (200, &json!("ok")));
     let metrics = listener.get("/metrics").text();
     for line in [
-        "kvradix_workers 2",
-        "kvradix_rank_state{worker=\"1\",rank=\"1\",state=\"live\"} 1",
-        "kvradix_gaps_total{worker=\"2\",rank=\"0\"} 0",
-        "# TYPE kvradix_query_seconds histogram",
+        "kvradix_fleet_workers 2",
+        "kvradix_fleet_rank_state{worker=\"1\",rank=\"1\",state=\"live\"} 1",
+        "kvradix_fleet_gaps_total{worker=\"2\",rank=\"0\"} 0",
+        "# TYPE kvradix_fleet_query_seconds histogram",
+        "kvradix_held_blocks{index=\"/16/device\"} ",
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
@@ -384,7 +385,7 @@ fn the_file_of_workers_is_watched() {
         error if error.to_string().contains("missing field") => None,
         error => Some(error.to_string()),
     });
-    assert!(listener.get("/metrics").text().contains("kvradix_workers_file_error 1"));
+    assert!(listener.get("/metrics").text().contains("kvradix_fleet_workers_file_error 1"));
     wait_for(&listener, &mut [two, three]);
     fs::remove_file(&path).expect("it is there");
     wait_for(&listener, &mut [two, three]);

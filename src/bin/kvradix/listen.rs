@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
 use crate::args::ListenArgs;
-use metrics::Latency;
+use metrics::{Exposition, Latency};
 
 /// How often the workers' file is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -33,7 +33,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What all requests share.
 struct App {
     fleet: Arc<Fleet>,
-    watch: Watch,
+    watch: Arc<Watch>,
+    exposition: Exposition,
     latency: Latency,
     started: Instant,
     stopping: AtomicBool,
@@ -58,10 +59,13 @@ pub fn run(args: &ListenArgs) -> Result<()> {
     let fleet = Arc::new(fleet);
     let watch = Watch::start(fleet.clone(), args.config.clone(), LOOK_EVERY)
         .with_context(|| format!("reading {}", args.config.display()))?;
+    let watch = Arc::new(watch);
+    let latency = Latency::default();
     let app = Arc::new(App {
+        exposition: Exposition::new(fleet.clone(), watch.clone(), &latency),
         fleet,
         watch,
-        latency: Latency::default(),
+        latency,
         started: Instant::now(),
         stopping: AtomicBool::new(false),
     });

@@ -6,15 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use kvradix::fleet::{Fleet, PublisherStatus, State, Totals};
+use kvradix::fleet::{Fleet, PublisherStatus, State, Totals, Watch};
+use kvradix::metrics::Metrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, prometheus_text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::{self, exponential_buckets};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-
-use super::App;
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -93,23 +92,49 @@ impl Latency {
     }
 }
 
-/// Everything, as Prometheus reads it.
-pub fn text(app: &App) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("kvradix");
-    let seconds = "Time from a query's body to its answer in seconds";
-    registry.register("query_seconds", seconds, app.latency.all.clone());
-    let file_error = app.watch.error().is_some();
-    registry.register_collector(Box::new(Gathered { fleet: app.fleet.clone(), file_error }));
-    let mut text = String::new();
-    prometheus_text::encode(&mut text, &registry)?;
-    Ok(text)
+/// Everything that Prometheus may ask for.
+pub struct Exposition {
+    registry: Registry,
+    /// The indexes' own metrics.
+    indexes: Metrics,
+}
+
+impl Exposition {
+    pub fn new(fleet: Arc<Fleet>, watch: Arc<Watch>, latency: &Latency) -> Self {
+        let mut registry = Registry::default();
+        let indexes = Metrics::register(&mut registry);
+        let of_fleet = registry.sub_registry_with_prefix("kvradix_fleet");
+        let seconds = "Time from a query's body to its answer in seconds";
+        of_fleet.register("query_seconds", seconds, latency.all.clone());
+        of_fleet.register_collector(Box::new(Gathered { fleet, watch }));
+        Self { registry, indexes }
+    }
+
+    /// It, as text.
+    ///
+    /// # Errors
+    ///
+    /// A metric cannot be written.
+    pub fn text(&self, fleet: &Fleet) -> Result<String, fmt::Error> {
+        for model in fleet.models().iter() {
+            let residency = model.residency();
+            for (tier, index) in [("device", residency.device()), ("any", residency.any())] {
+                let name = format!("{}/{}/{tier}", model.name(), model.block_size());
+                // Taken: by this index, since the last scrape.
+                _ = self.indexes.watch(name, index);
+            }
+        }
+        let mut text = String::new();
+        prometheus_text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
 }
 
 /// What is read at each scrape.
 #[derive(Debug)]
 struct Gathered {
     fleet: Arc<Fleet>,
-    file_error: bool,
+    watch: Arc<Watch>,
 }
 
 /// A metric of each rank: its name, what it tells, and its values with a
@@ -177,8 +202,7 @@ impl Collector for Gathered {
             }
         }
         let help = "What was left out of batches, by reason";
-        let mut metric =
-            encoder.encode_descriptor("intake_drops", help, None, MetricType::Counter)?;
+        let mut metric = encoder.encode_descriptor("drops", help, None, MetricType::Counter)?;
         for rank in &ranks {
             for (reason, count) in rank.drops.iter() {
                 counter(&mut metric, &labels(rank, Some(("reason", reason.label()))), count)?;
@@ -199,39 +223,7 @@ impl Collector for Gathered {
         let help = "1 while the workers' file cannot be followed";
         encoder
             .encode_descriptor("workers_file_error", help, None, MetricType::Gauge)?
-            .encode_gauge(&u64::from(self.file_error))?;
-        self.indexes(&mut encoder)
-    }
-}
-
-impl Gathered {
-    fn indexes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let models = self.fleet.models();
-        let mut stats = Vec::new();
-        for model in models.iter() {
-            let residency = model.residency();
-            for (tier, index) in [("device", residency.device()), ("any", residency.any())] {
-                let labels = vec![
-                    ("model", model.name().to_owned()),
-                    ("block_size", model.block_size().to_string()),
-                    ("tier", tier.to_owned()),
-                ];
-                stats.push((labels, index.stats()));
-            }
-        }
-        type Value = fn(&kvradix::Stats) -> u64;
-        let values: [(&str, &str, Value); 4] = [
-            ("index_tree_blocks", "Blocks in the tree, each once", |stats| stats.tree_blocks),
-            ("index_held_blocks", "Names held, summed over workers", |stats| stats.held_blocks),
-            ("index_nodes", "Nodes of the tree", |stats| stats.nodes),
-            ("index_pending_removals", "Removals not applied yet", |stats| stats.pending_removals),
-        ];
-        for (name, help, value) in values {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (labels, stats) in &stats {
-                metric.encode_family(labels)?.encode_gauge(&value(stats))?;
-            }
-        }
+            .encode_gauge(&u64::from(self.watch.error().is_some()))?;
         Ok(())
     }
 }

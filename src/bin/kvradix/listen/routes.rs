@@ -195,7 +195,7 @@ fn no_worker(id: u64) -> Refusal {
 }
 
 async fn metrics_text(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
-    let text = metrics::text(&app).map_err(|error| {
+    let text = app.exposition.text(&app.fleet).map_err(|error| {
         Refusal(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("the metrics cannot be written: {error}"),
