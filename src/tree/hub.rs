@@ -192,9 +192,18 @@ impl Hub {
         all
     }
 
+    /// Gives back room that was made for children which then did not come.
+    /// The caller holds the parent's lock, shared at least.
+    pub(super) fn fit(&self, retired: &mut Outgoing) {
+        for shard in self.shards() {
+            let state = shard.state.lock(Rank::HubShard);
+            Locked { hub: self, shard, hash: 0, state }.fit(retired);
+        }
+    }
+
     /// Panics where the counts are not those of the children, or a shard has
-    /// more room than they are worth. No other call may run.
-    pub(super) fn check(&self) {
+    /// more room than they are worth, unless it is torn. No other call may run.
+    pub(super) fn check(&self, torn: bool) {
         let mut by_offset = BTreeMap::new();
         let mut live = 0;
         for shard in self.shards() {
@@ -210,9 +219,8 @@ impl Hub {
             }
             assert_eq!(state.live, seen, "a shard's children counted and seen");
             assert!(state.used >= seen && state.used * 4 <= capacity * 3, "slots in use");
-            // An event that panicked may have made room for a first child.
-            let most = SMALLEST.max(seen * 8);
-            assert!(capacity <= most, "{capacity} slots for {seen} children");
+            let most = if seen == 0 { 0 } else { SMALLEST.max(seen * 8) };
+            assert!(capacity <= most || torn, "{capacity} slots for {seen} children");
             live += seen;
         }
         assert_eq!(self.len(), live, "children counted and seen");
@@ -310,16 +318,21 @@ impl Locked<'_> {
         retired: &mut Outgoing,
     ) -> Option<(Arc<Node>, bool)> {
         let slots = self.slots()?;
-        let capacity = slots.capacity();
         let owned = slots.take(self.hash, child)?;
         // SAFETY: the slot owned one count of this child, and no longer does.
         let owned = unsafe { Arc::from_raw(owned.as_ptr()) };
         let left = self.hub.count(child.offset(), false);
         self.state.live -= 1;
+        self.fit(retired);
+        Some((owned, left))
+    }
+
+    /// Replaces the array by a smaller one where it has far too much room.
+    fn fit(&mut self, retired: &mut Outgoing) {
+        let Some(capacity) = self.slots().map(Slots::capacity) else { return };
         if self.state.live == 0 || (self.state.live * 8 < capacity && capacity > SMALLEST) {
             self.resize(self.state.live, retired);
         }
-        Some((owned, left))
     }
 
     /// Replaces the array by one with room for `live` children and as many

@@ -12,6 +12,7 @@
 //! out of every answer. To *heal* it the whole tree is gone through for what
 //! the worker holds and for what was left.
 
+use super::edit::KEPT_SLOTS;
 use super::garbage::{Outgoing, Retired};
 use super::levels;
 use super::node::{Children, Half, Node};
@@ -89,14 +90,27 @@ impl Tree {
         }
         self.mended.lock(Rank::Retired).entries -= removed;
 
+        // Nor is there to be room for what was not appended.
+        let (len, capacity) = (view.len(), half.columns.capacity());
+        let mut cut = None;
+        if capacity > KEPT_SLOTS && len < capacity / 4 && len > 0 {
+            let copy = half.columns.copy(len, len + len / 4);
+            retired.made(copy.bytes());
+            cut = Some(std::mem::replace(&mut half.columns, copy));
+            node.moved_columns(half);
+        }
+
         let kids: Vec<Kid> = match &half.children {
             Children::Few(few) => few.iter().map(Kid::new).collect(),
             _ => Vec::new(),
         };
-        let window = half.columns.window(view.len());
+        let window = half.columns.window(len);
         let next = ViewBox::new(window, &levels, &kids, None, None, half.hub());
         retired.made(next.get().bytes());
         retired.push(Retired::View(node.publish(half, next)));
+        if let Some(columns) = cut {
+            retired.push(Retired::Columns(columns));
+        }
     }
 
     /// Retires what mending has replaced.
@@ -126,6 +140,9 @@ impl Tree {
     }
 
     fn heal_node(&self, lane: &mut Holdings, node: &Arc<Node>, guard: &Guard) {
+        if let Some(hub) = node.read(Rank::Parent).hub() {
+            hub.fit(&mut lane.scratch.retired);
+        }
         if !self.is_whole(lane.names.slot, node, guard) {
             self.let_go_of_node(lane.names.slot, &mut lane.scratch, node, guard);
         }

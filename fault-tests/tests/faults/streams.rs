@@ -207,6 +207,31 @@ fn a_panic_in_large_events_is_healed_too() {
     });
 }
 
+/// What was appended to a run behind what readers see goes at once, and so
+/// does its room.
+#[test]
+fn a_panic_in_a_long_append_leaves_a_short_run() {
+    in_time(|| {
+        for at in 0..60 {
+            let index = usual();
+            let (kept, torn) = (worker(1), worker(2));
+            index.store(kept, None, &blocks((0..8).map(|n| (n, n)))).unwrap();
+            fault::arm(at * at);
+            let batch = blocks((0..2_000).map(|n| (n, n)));
+            let panicked = survive(|| index.store(torn, None, &batch)).is_err();
+            fault::disarm();
+            index.check();
+            let bytes = index.stats().memory.tree_bytes;
+            if panicked && index.stats().tree_blocks == 8 {
+                assert!(bytes < 8 << 10, "{bytes} bytes for 8 blocks");
+            }
+            index.remove_worker(torn);
+            index.check();
+            assert_eq!(depth(&index, kept, &(0..8).collect::<Vec<_>>()), 8);
+        }
+    });
+}
+
 /// One worker at a time comes, and goes with a panic at one of the last
 /// points: there its lane is closed already, and nobody asks for it again.
 #[test]
