@@ -130,8 +130,7 @@ impl Shared {
             found.nodes += 1;
             found.blocks += u64::from(view.len());
         }
-        let table = half.hub().map_or(0, |hub| hub.bytes());
-        found.bytes += (node.bytes_in_all(&half, guard) + table) as u64;
+        found.bytes += node.bytes_with_table(&half, guard) as u64;
         self.check_owners(node, &half, found, guard);
         children
     }

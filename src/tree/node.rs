@@ -184,6 +184,11 @@ impl Node {
         let counts = 2 * size_of::<usize>();
         size_of::<Self>() + counts + self.view(guard).bytes() + half.columns.bytes()
     }
+
+    /// The same with the table, which an empty node has only after a panic.
+    pub(super) fn bytes_with_table(&self, half: &Half, guard: &Guard) -> usize {
+        self.bytes_in_all(half, guard) + half.hub().map_or(0, |hub| hub.bytes())
+    }
 }
 
 impl Half {

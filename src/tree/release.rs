@@ -273,7 +273,7 @@ impl Tree {
                 let Some((owner, left)) = shard.remove(child, &mut scratch.retired) else {
                     return false;
                 };
-                let bytes = child.bytes_in_all(&child_half, guard);
+                let bytes = child.bytes_with_table(&child_half, guard);
                 scratch.retired.push(Retired::Node(owner, bytes));
                 scratch.delta.nodes -= 1;
                 child_half.mark_detached();
@@ -308,7 +308,7 @@ impl Tree {
             return false;
         };
         let child_is = few[at].clone();
-        let bytes = child.bytes_in_all(&child_half, guard);
+        let bytes = child.bytes_with_table(&child_half, guard);
         if mutant(Mutant::MarkShownEarly) {
             child_half.mark_detached();
             drop(child_half);
