@@ -327,6 +327,19 @@ impl Index {
         self.shared().export(worker)
     }
 
+    /// From now on so many threads load a snapshot, and its parts may be above
+    /// the limits; 0: none does.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn set_loaders(&self, loaders: usize) {
+        self.shared().set_loaders(loaders);
+    }
+
+    /// What is above its limit, of the index and this worker.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn exceeded(&self, worker: WorkerId) -> Option<StoreError> {
+        self.shared().exceeded(worker)
+    }
+
     /// Walks the whole structure and panics where an invariant does not hold.
     /// For tests: no other call may run meanwhile.
     #[doc(hidden)]

@@ -59,7 +59,11 @@
 //! ```
 //!
 //! A worker that joins during an export may be missing; its events then begin
-//! at their beginning. One that leaves may be there; remove it again.
+//! at their beginning. So do those of a [poisoned](crate::StoreError::Poisoned)
+//! one, which is left out. One that leaves may be there; remove it again.
+//!
+//! The [limits](crate::Builder::max_blocks) of the index that is loaded hold for
+//! the whole: meanwhile the tree may have more blocks, a batch for each thread.
 //!
 //! # What is refused
 //!

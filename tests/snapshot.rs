@@ -16,7 +16,7 @@ use common::stream::{Mode, Naming, Op, stream, streams};
 use common::{assert_empty, below, block, blocks, depth, names, query, worker};
 use kvradix::reference::ReferenceIndex;
 use kvradix::snapshot::{self, Cursor, Cut, Error, Importer, Writer};
-use kvradix::{Event, Index, WorkerId};
+use kvradix::{Event, Index, StoreError, WorkerId};
 use restarted::Restarted;
 
 /// The index as a file; every worker's cursor is its id.
@@ -30,11 +30,11 @@ fn exported(index: &Index) -> Vec<u8> {
 fn restarts_on(mode: Mode, every: usize) {
     for seed in 0..6 {
         let ops = stream(mode, 9_000 + seed, 150);
-        let small = || Index::builder().drain_threads(0).run_blocks(4).hub_threshold(2);
+        let small = Index::builder().drain_threads(0).run_blocks(4).hub_threshold(2);
         let what = format!("small nodes, callers drain, seed {seed}");
-        hold(&what, &ops, mode.names_alike(), true, || Restarted::new(small, every, 0));
+        hold(&what, &ops, mode.names_alike(), true, || Restarted::new(small.clone(), every, 0));
         let what = format!("default, seed {seed}");
-        hold(&what, &ops, mode.names_alike(), false, || Restarted::new(Index::builder, every, 2));
+        hold(&what, &ops, mode.names_alike(), false, || Restarted::new(Index::builder(), every, 2));
     }
 }
 
@@ -61,6 +61,49 @@ fn clears_leavers_and_malformed_batches_among_restarts() {
 #[test]
 fn three_hundred_workers_outlive_a_restart() {
     restarts_on(Mode { workers: 300, ..Mode::BASE }, 60);
+}
+
+/// A router that is full is full again after its restart, under the same
+/// limits: what many share is stored again where there is no room, and the
+/// holes of a worker are names until they are given up.
+#[test]
+fn an_index_that_keeps_its_limits_is_loaded_under_them() {
+    let shared = Index::builder().max_blocks(40).max_worker_blocks(30).drain_threads(0);
+    let index = shared.clone().build();
+    for id in 1..=3 {
+        index.store(worker(id), None, &blocks((0..10).map(|i| (i, i)))).unwrap();
+    }
+    index.store(worker(1), below(9), &blocks((10..30).map(|i| (i, i)))).unwrap();
+    index.remove(worker(1), &names(10..29));
+    index.store(worker(1), None, &blocks((100..110).map(|i| (i, i)))).unwrap();
+    index.store(worker(1), below(29), &blocks([])).unwrap();
+    assert_eq!((index.stats().tree_blocks, index.held(worker(1))), (40, 21));
+    let full = index.store(worker(2), None, &[block(50, 50)]);
+    assert!(matches!(full, Err(StoreError::IndexFull { .. })));
+
+    let file = exported(&index);
+    let tight = shared.clone().max_worker_blocks(21);
+    for threads in [0, 3] {
+        let loaded = Importer::new().threads(threads).import(file.as_slice(), tight.clone());
+        let warm = loaded.unwrap().index;
+        warm.check();
+        assert_eq!((warm.stats().tree_blocks, warm.held(worker(1))), (40, 21));
+        assert_eq!(warm.store(worker(2), None, &[block(50, 50)]), full);
+        let refused = warm.store(worker(1), None, &[block(50, 50)]);
+        assert!(matches!(refused, Err(StoreError::WorkerFull { held_blocks: 21, .. })));
+    }
+
+    // Under smaller ones it is refused, and the limits hold again.
+    for smaller in [shared.clone().max_blocks(39), shared.max_worker_blocks(20)] {
+        let refused = snapshot::import(file.as_slice(), smaller.clone()).unwrap_err();
+        assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+        let index = smaller.build();
+        let input = std::io::Cursor::new(&file);
+        assert!(Importer::new().import_into(&index, input).is_err());
+        assert_empty(&index);
+        let many = blocks((0..40).map(|i| (i, i)));
+        assert!(index.store(worker(1), None, &many).is_err());
+    }
 }
 
 /// Fails without the store and clear in `Loader::end` (src/snapshot/load.rs).

@@ -22,20 +22,16 @@ pub use record::{RECORD, mutate};
 pub use snapshot::check_snapshot;
 
 use common::compare;
+use common::stream::Op;
 use decode::Decoded;
 use restarted::Restarted;
+use setup::Setup;
 
 /// Runs the input on the index and the reference. Panics where they differ,
 /// with the steps; a panic of the index goes through.
 pub fn check(input: &[u8]) {
     let Some(Decoded { setup, ops, alike }) = Decoded::of(input) else { return };
-    let (prompt, every) = (setup.is_prompt(), setup.restart_every);
-    let restarted = || Restarted::new(|| setup.builder(), every, 0);
-    let held = match every {
-        0 => compare::run(&ops, alike, prompt, || setup.builder().build()),
-        _ => compare::run(&ops, alike, prompt, restarted),
-    };
-    if let Err(what) = held {
+    if let Err(what) = run(&setup, &ops, alike) {
         panic!("{what}\nunder {setup:?}, names alike: {alike}, in:\n{ops:#x?}");
     }
 }
@@ -43,12 +39,17 @@ pub fn check(input: &[u8]) {
 /// The same, but what goes wrong is cut down before it is told.
 pub fn cut_down(input: &[u8]) {
     let Some(Decoded { setup, ops, alike }) = Decoded::of(input) else { return };
-    let (prompt, every) = (setup.is_prompt(), setup.restart_every);
     let what = format!("{setup:?}, names alike: {alike}");
-    match every {
-        0 => compare::hold(&what, &ops, alike, prompt, || setup.builder().build()),
-        _ => compare::hold(&what, &ops, alike, prompt, || {
-            Restarted::new(|| setup.builder(), every, 0)
-        }),
+    compare::hold_run(&what, &ops, |ops| run(&setup, ops, alike));
+}
+
+fn run(setup: &Setup, ops: &[Op], alike: bool) -> Result<(), String> {
+    let (prompt, reference) = (setup.is_prompt(), setup.reference());
+    if setup.restart_every == 0 {
+        let start = (setup.limited().build(), reference);
+        return compare::run_from(ops, alike, prompt, start, || setup.builder().build());
     }
+    let start = Restarted::new(setup.limited(), setup.restart_every, 0);
+    let empty = || Restarted::new(setup.builder(), setup.restart_every, 0);
+    compare::run_from(ops, alike, prompt, (start, reference), empty)
 }

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use kvradix::reference::ReferenceIndex;
 use kvradix::{Builder, Index, Pool};
 
 /// The bytes that say it.
@@ -18,6 +19,8 @@ pub struct Setup {
     drain_threshold: usize,
     max_pending: usize,
     removal_delay: Duration,
+    max_blocks: Option<u64>,
+    max_worker_blocks: Option<u64>,
     /// Steps between two looks at everything; 0: only at the end.
     pub census_every: usize,
     /// Events from one snapshot to the next, from which the index goes on; 0:
@@ -40,6 +43,10 @@ impl Setup {
             drain_threshold: [64, 1, 2, 8][threshold as usize % 4],
             max_pending: [65_536, 0, 1, 24][pending as usize % 4],
             removal_delay: Duration::from_micros([1000, 0, 20, 100][delay as usize % 4]),
+            // What another worker's queued removals would make room for is not
+            // in the contract.
+            max_blocks: (delay >= 192 && pool < 192).then(|| u64::from(delay - 191) * 2),
+            max_worker_blocks: (128..192).contains(&delay).then(|| u64::from(delay - 127)),
             census_every: [0, 0, 16, 5][census as usize % 4],
             restart_every: if census >= 192 { 4 + census as usize / 4 % 16 } else { 0 },
             goodbye,
@@ -51,6 +58,31 @@ impl Setup {
         !self.drained_by_pool
     }
 
+    /// With its limits.
+    pub fn limited(&self) -> Builder {
+        let mut builder = self.builder();
+        if let Some(blocks) = self.max_blocks {
+            builder = builder.max_blocks(blocks);
+        }
+        if let Some(blocks) = self.max_worker_blocks {
+            builder = builder.max_worker_blocks(blocks);
+        }
+        builder
+    }
+
+    /// With the same limits.
+    pub fn reference(&self) -> ReferenceIndex {
+        let mut reference = ReferenceIndex::new();
+        if let Some(blocks) = self.max_blocks {
+            reference = reference.max_blocks(blocks);
+        }
+        if let Some(blocks) = self.max_worker_blocks {
+            reference = reference.max_worker_blocks(blocks);
+        }
+        reference
+    }
+
+    /// Without its limits.
     pub fn builder(&self) -> Builder {
         let builder = Index::builder()
             .run_blocks(self.run_blocks)

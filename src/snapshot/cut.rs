@@ -14,9 +14,10 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// The worker as it is now; `None` if it is not known. Removals handed in
-    /// before are in it. The worker's own events wait meanwhile, those of
-    /// others go on. O(what the worker holds and its ancestors).
+    /// The worker as it is now; `None` if it is not known, or is
+    /// [poisoned](crate::StoreError::Poisoned). Removals handed in before are
+    /// in it. The worker's own events wait meanwhile, those of others go on.
+    /// O(what the worker holds and its ancestors).
     ///
     /// `cursor` shall stand exactly here: call it from the thread that hands
     /// in the worker's events, between two of them, or see [`super::export`].

@@ -99,8 +99,38 @@ impl<'a> Loaders<'a> {
     }
 }
 
-/// Loads all frames by so many threads; the cursors.
+/// Loads all frames by so many threads; the cursors. The index's limits hold
+/// for the whole: its parts may be above them meanwhile, by a batch each.
 pub(super) fn load<R: Read>(
+    index: &Index,
+    frames: &mut Frames<R>,
+    threads: usize,
+) -> Result<Vec<(WorkerId, Cursor)>, Error> {
+    let lenient = Lenient::new(index, threads.max(1));
+    let cursors = load_leniently(index, frames, threads)?;
+    drop(lenient);
+    // Also of the tree, if anybody is there to have filled it.
+    let exceeded = cursors.iter().find_map(|(worker, _)| index.exceeded(*worker));
+    exceeded.map_or(Ok(cursors), |error| Err(Error::Refused { error }))
+}
+
+/// While it lives, the index's limits are lenient.
+struct Lenient<'a>(&'a Index);
+
+impl<'a> Lenient<'a> {
+    fn new(index: &'a Index, loaders: usize) -> Self {
+        index.set_loaders(loaders);
+        Self(index)
+    }
+}
+
+impl Drop for Lenient<'_> {
+    fn drop(&mut self) {
+        self.0.set_loaders(0);
+    }
+}
+
+fn load_leniently<R: Read>(
     index: &Index,
     frames: &mut Frames<R>,
     threads: usize,

@@ -6,10 +6,16 @@
 //! is used is therefore never less than what is in the tree, and never above
 //! the limit, whoever stores beside. A worker's own limit needs no such step:
 //! its names change under its lane's lock alone.
+//!
+//! What kept the limits once is loaded again though its parts do not: room is
+//! reserved for batches whose blocks are there already, and holes are stored
+//! before they are given up. While a snapshot is loaded the limits are
+//! therefore lenient, and asked for at the end.
 
+use super::place::MAX_RUN;
 use super::scratch::Scratch;
 use super::{Holdings, Tree};
-use crate::sync::{AtomicUsize, Fault, Guard, Mutant, Ordering, fault, mutant};
+use crate::sync::{AtomicUsize, Counter, Fault, Guard, Mutant, Ordering, fault, mutant};
 use crate::{Block, StoreError, WorkerId};
 
 /// No limit.
@@ -24,6 +30,8 @@ pub(super) struct Limits {
     /// Blocks in the tree, and room that is reserved; only kept where the tree
     /// has a limit.
     used: AtomicUsize,
+    /// Threads that load a snapshot. Written while no event is under way.
+    loaders: Counter,
 }
 
 /// Why there is no room.
@@ -56,7 +64,7 @@ impl Room<'_> {
 
 impl Limits {
     pub(super) fn new(tree: usize, worker: usize) -> Self {
-        Self { tree, worker, used: AtomicUsize::new(0) }
+        Self { tree, worker, used: AtomicUsize::new(0), loaders: Counter::new(0) }
     }
 
     /// Most blocks of the tree, if it is limited.
@@ -69,6 +77,32 @@ impl Limits {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// From now on so many threads load a snapshot; 0: none does.
+    #[cfg(feature = "snapshot")]
+    pub(super) fn set_loaders(&self, loaders: usize) {
+        self.loaders.store(loaders as u64, Ordering::Relaxed);
+    }
+
+    /// Whether a snapshot is loaded.
+    pub(super) fn is_lenient(&self) -> bool {
+        self.loaders.load(Ordering::Relaxed) > 0
+    }
+
+    /// The tree's limit, and a batch more for each loader.
+    fn lenient_tree(&self) -> usize {
+        let loaders = self.loaders.load(Ordering::Relaxed) as usize;
+        self.tree.saturating_add(loaders.saturating_mul(MAX_RUN as usize))
+    }
+
+    /// What is above its limit, now that all is loaded: the worker, which has
+    /// so many names, or the tree.
+    #[cfg(feature = "snapshot")]
+    pub(super) fn exceeded(&self, names: usize) -> Option<Full> {
+        let tree = self.tree != NONE && self.used() > self.tree;
+        let worker = (names > self.worker).then_some(Full::Worker(names));
+        worker.or(tree.then(|| Full::Tree(self.used())))
+    }
+
     /// Whether so many blocks are too many by themselves.
     #[inline]
     pub(super) fn all_too_small(&self, blocks: usize) -> bool {
@@ -79,7 +113,8 @@ impl Limits {
     fn reserve(&self, blocks: usize) -> Result<(), usize> {
         let mut used = self.used.load(Ordering::Relaxed);
         loop {
-            let next = used.checked_add(blocks).filter(|next| *next <= self.tree).ok_or(used)?;
+            let fits = |next: &usize| *next <= self.tree || *next <= self.lenient_tree();
+            let next = used.checked_add(blocks).filter(fits).ok_or(used)?;
             if mutant(Mutant::RoomUnreserved) {
                 self.used.fetch_add(blocks, Ordering::AcqRel);
                 return Ok(());
@@ -133,7 +168,8 @@ impl Tree {
         blocks: &[Block],
         guard: &Guard,
     ) -> Result<(), Full> {
-        if lane.names.count.saturating_add(blocks.len()) > self.limits.worker {
+        let most = lane.names.count.saturating_add(blocks.len());
+        if most > self.limits.worker && !self.limits.is_lenient() {
             self.admit_known(lane, blocks, guard)?;
         }
         if self.limits.tree != NONE {
@@ -169,7 +205,7 @@ impl Tree {
 
     /// Room for the first store of a worker that is not known yet.
     pub(super) fn admit_new(&self, blocks: usize) -> Result<Option<Room<'_>>, Full> {
-        if blocks > self.limits.worker {
+        if blocks > self.limits.worker && !self.limits.is_lenient() {
             return Err(Full::Worker(0));
         }
         if self.limits.tree == NONE {

@@ -120,7 +120,7 @@ impl Shared {
     ) -> Result<(), StoreError> {
         let no_parent = |parent| StoreError::ParentNotFound { worker, parent };
         let repeated = |hash| Err(StoreError::RepeatedHash { worker, hash });
-        if self.tree.limits.all_too_small(blocks.len()) {
+        if self.tree.limits.all_too_small(blocks.len()) && !self.tree.limits.is_lenient() {
             return Err(self.oversized(worker, blocks.len()));
         }
         if let Some(block) = blocks.iter().find(|block| Some(block.sequence) == parent) {
@@ -181,6 +181,20 @@ impl Shared {
                 _ => Ok(()),
             };
         }
+    }
+
+    /// From now on so many threads load a snapshot, and its parts may be above
+    /// the limits; 0: none does. No event is under way.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn set_loaders(&self, loaders: usize) {
+        self.tree.limits.set_loaders(loaders);
+    }
+
+    /// What is above its limit, of the index and this worker.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn exceeded(&self, worker: WorkerId) -> Option<StoreError> {
+        let full = self.tree.limits.exceeded(self.held(worker))?;
+        Some(self.tree.limits.error(worker, full))
     }
 
     /// A batch that no limit has room for.

@@ -120,7 +120,9 @@ pub fn hold_from<S: Subject>(start: &Start<S>, what: &str, ops: &[Op], alike: bo
     });
 }
 
-fn hold_run(what: &str, ops: &[Op], run: impl Fn(&[Op]) -> Result<(), String>) {
+/// Runs `ops` by `run`; panics with the smallest part of them that still goes
+/// wrong.
+pub fn hold_run(what: &str, ops: &[Op], run: impl Fn(&[Op]) -> Result<(), String>) {
     let fails = |ops: &[Op]| failure(|| run(ops));
     let Some(first) = fails(ops) else { return };
     let hook = std::panic::take_hook();
@@ -142,6 +144,18 @@ pub fn run<S: Subject>(
     build: impl Fn() -> S,
 ) -> Result<(), String> {
     Run::new(build(), ReferenceIndex::new(), &build, alike, prompt).all(ops)
+}
+
+/// The same, from something else than nothing; an export is loaded into what
+/// `empty` makes.
+pub fn run_from<S: Subject>(
+    ops: &[Op],
+    alike: bool,
+    prompt: bool,
+    (subject, reference): (S, ReferenceIndex),
+    empty: impl Fn() -> S,
+) -> Result<(), String> {
+    Run::new(subject, reference, &empty, alike, prompt).all(ops)
 }
 
 /// What goes wrong, a panic of the subject included.

@@ -3,14 +3,15 @@
 
 use kvradix::snapshot::{self, Cursor, Importer};
 use kvradix::{
-    Block, Event, Index, LocalHash, Matches, Refused, SequenceHash, Stats, StoreError, WorkerId,
+    Block, Builder, Event, Index, LocalHash, Matches, Refused, SequenceHash, Stats, StoreError,
+    WorkerId,
 };
 
 use crate::common::subject::Subject;
 
-pub struct Restarted<B> {
+pub struct Restarted {
     index: Index,
-    build: B,
+    builder: Builder,
     /// Events from one restart to the next.
     every: usize,
     /// Threads that load, beside the reader's.
@@ -21,10 +22,10 @@ pub struct Restarted<B> {
     unknown_removals: u64,
 }
 
-impl<B: Fn() -> kvradix::Builder> Restarted<B> {
-    pub fn new(build: B, every: usize, threads: usize) -> Self {
-        let index = build().build();
-        Self { index, build, every, threads, events: 0, refused_blocks: 0, unknown_removals: 0 }
+impl Restarted {
+    pub fn new(builder: Builder, every: usize, threads: usize) -> Self {
+        let index = builder.clone().build();
+        Self { index, builder, every, threads, events: 0, refused_blocks: 0, unknown_removals: 0 }
     }
 
     fn count(&mut self) {
@@ -42,7 +43,7 @@ impl<B: Fn() -> kvradix::Builder> Restarted<B> {
         assert_eq!(written.bytes, file.len() as u64);
 
         let importer = Importer::new().threads(self.threads);
-        let warm = importer.import(file.as_slice(), (self.build)()).expect("just written");
+        let warm = importer.import(file.as_slice(), self.builder.clone()).expect("just written");
         let expected: Vec<_> = self.index.workers().into_iter().map(|w| (w, cursor(w))).collect();
         assert_eq!(warm.cursors, expected);
         let (old, new) = (self.index.stats(), warm.index.stats());
@@ -56,7 +57,7 @@ impl<B: Fn() -> kvradix::Builder> Restarted<B> {
     }
 }
 
-impl<B: Fn() -> kvradix::Builder> Subject for Restarted<B> {
+impl Subject for Restarted {
     fn store(
         &mut self,
         worker: WorkerId,
