@@ -81,8 +81,9 @@ impl Watch {
         Self { title, index: make(), before, threads, seen: Vec::new() }
     }
 
-    /// Live bytes of the index once nothing is on its way, the collector's own
-    /// queue worked off included: a flush takes a few of its nodes.
+    /// Live bytes of the index, without those of the figures seen, once nothing
+    /// is on its way, the collector's own queue worked off included: a flush
+    /// takes a few of its nodes.
     fn live(&self) -> u64 {
         for _ in 0..200 {
             self.index.flush();
@@ -93,7 +94,8 @@ impl Watch {
         }
         assert_eq!(self.index.stats().retired_bytes, 0, "{}", self.title);
         (0..16).for_each(|_| self.index.flush());
-        (live_bytes() - self.before).max(0) as u64
+        let seen = self.seen.capacity() * size_of::<(u64, Stats)>();
+        (live_bytes() - self.before - seen as isize).max(0) as u64
     }
 
     /// The same once it is at most `allowed`, or after a while: what a thread
