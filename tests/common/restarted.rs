@@ -19,13 +19,23 @@ pub struct Restarted {
     events: usize,
     /// Counts since the first start, which a snapshot does not keep.
     refused_blocks: u64,
+    limited_blocks: u64,
     unknown_removals: u64,
 }
 
 impl Restarted {
     pub fn new(builder: Builder, every: usize, threads: usize) -> Self {
         let index = builder.clone().build();
-        Self { index, builder, every, threads, events: 0, refused_blocks: 0, unknown_removals: 0 }
+        Self {
+            index,
+            builder,
+            every,
+            threads,
+            events: 0,
+            refused_blocks: 0,
+            limited_blocks: 0,
+            unknown_removals: 0,
+        }
     }
 
     fn count(&mut self) {
@@ -50,8 +60,10 @@ impl Restarted {
         assert_eq!((new.workers, new.held_blocks), (written.workers, written.held_blocks));
         assert_eq!((new.workers, new.held_blocks), (old.workers, old.held_blocks));
         assert_eq!(new.tree_blocks, old.tree_blocks);
-        assert_eq!((new.refused_blocks, new.unknown_removals), (0, 0));
+        let refused = (new.refused_blocks, new.limited_blocks, new.unknown_removals);
+        assert_eq!(refused, (0, 0, 0));
         self.refused_blocks += old.refused_blocks;
+        self.limited_blocks += old.limited_blocks;
         self.unknown_removals += old.unknown_removals;
         self.index = warm.index;
     }
@@ -106,6 +118,7 @@ impl Subject for Restarted {
     fn stats(&self) -> Stats {
         let mut stats = self.index.stats();
         stats.refused_blocks += self.refused_blocks;
+        stats.limited_blocks += self.limited_blocks;
         stats.unknown_removals += self.unknown_removals;
         stats
     }
