@@ -51,11 +51,15 @@ use scratch::Scratch;
 use slots::{Roster, SlotPool};
 
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fold, Mutex, pin};
+use crate::LocalHash;
+use crate::sync::{Arc, Fold, Guard, Mutex, pin};
 
 /// The tree, its lookup and what has left them.
 pub(crate) struct Tree {
     root: Arc<Node>,
+    /// The root's table of children. It has all its shards from the start, so
+    /// none ever takes its place; only in the models, where it has one.
+    top: Arc<Hub>,
     lookup: Lookup,
     roster: Roster,
     garbage: Garbage,
@@ -106,8 +110,10 @@ impl Tree {
         let (fold, pool) = (Fold::random(), Arc::new(SlotPool::default()));
         // In the models children of the root meet in one shard.
         let root_shards = if cfg!(kvradix_loom) { 1 } else { config.wide_shards };
+        let top = Arc::new(Hub::new(root_shards, fold, false));
         Self {
-            root: Node::root(Hub::new(root_shards, fold, false)),
+            root: Node::root(top.clone()),
+            top,
             lookup: Lookup::new(config.lookup_shards),
             roster: Roster::new(pool.clone()),
             garbage: Garbage::new(pool),
@@ -116,6 +122,15 @@ impl Tree {
             fold,
             config,
         }
+    }
+
+    /// The child of the root that begins with `first`.
+    #[inline]
+    fn first_child<'g>(&'g self, first: LocalHash, guard: &'g Guard) -> Option<&'g Node> {
+        if cfg!(kvradix_loom) {
+            return self.root.view(guard).child(0, first, guard);
+        }
+        self.top.find(0, first, guard)
     }
 
     /// Bytes of the root with its table, while it is new.

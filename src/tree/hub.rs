@@ -107,6 +107,17 @@ impl Hub {
         self.more.is_empty()
     }
 
+    /// Has the processor fetch the slot in which `find` will look first. Needs
+    /// no pin: what it reads is the table's own.
+    #[inline]
+    pub(super) fn prefetch(&self, offset: u32, local: LocalHash) {
+        if cfg!(kvradix_loom) {
+            return;
+        }
+        let hash = self.hash(offset, local);
+        Slots::prefetch(self.shard(hash).slots.load(Ordering::Relaxed), hash);
+    }
+
     /// The child below the parent's first `offset` blocks that begins with
     /// `local`. Takes no lock, writes nothing.
     #[inline]

@@ -102,8 +102,8 @@ impl Node {
     }
 
     /// The root: no blocks, a hub for children from the start.
-    pub(super) fn root(hub: Hub) -> Arc<Self> {
-        let (columns, hub) = (Columns::empty(), Arc::new(hub));
+    pub(super) fn root(hub: Arc<Hub>) -> Arc<Self> {
+        let columns = Columns::empty();
         let view = ViewBox::new(columns.window(0), &[], &[], None, None, Some(&hub));
         let node = Arc::new(Self {
             view: Published::new(view),
@@ -141,10 +141,11 @@ impl Node {
         self.offset
     }
 
-    /// Has the processor fetch the columns while it still waits for the view
-    /// that leads to them: one miss less in a row.
+    /// Has the processor fetch the view, and the columns while it still waits
+    /// for the view that leads to them: one miss less in a row.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
+        self.view.prefetch();
         self.columns_hint.prefetch();
     }
 

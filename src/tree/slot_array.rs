@@ -168,6 +168,16 @@ impl<'a> Slots<'a> {
         (0..slots.len()).map(move |step| &slots[((hash >> 16) as usize + step) & self.mask])
     }
 
+    /// Has the processor fetch where `hash` begins to probe, in an array that
+    /// may be gone: only its address is used.
+    #[inline]
+    pub(super) fn prefetch(tagged: *mut Header, hash: u64) {
+        let size = tagged.addr() & SIZE_BITS;
+        let first = tagged.map_addr(|address| address & !SIZE_BITS).wrapping_byte_add(SLOTS_AT);
+        let at = (hash >> 16) as usize & ((1 << size) - 1);
+        prefetch(first.cast::<Slot>().wrapping_add(at));
+    }
+
     /// The child of this key.
     #[inline]
     pub(super) fn find(self, hash: u64, offset: u32, local: LocalHash, _: &Guard) -> Option<&Node> {

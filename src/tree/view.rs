@@ -16,7 +16,7 @@ use super::columns::{Columns, Window};
 use super::hub::Hub;
 use super::levels::Level;
 use super::node::Node;
-use crate::sync::{Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant};
+use crate::sync::{Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant, prefetch};
 use crate::{Block, LocalHash};
 
 /// A child as a view names it. It hangs below the run's first `offset`
@@ -270,6 +270,15 @@ impl Published {
         let view = View(unsafe { NonNull::new_unchecked(self.0.load(acquire)) }, PhantomData);
         view.header().witness.read();
         view
+    }
+
+    /// Has the processor fetch the view of this moment. Not in the models,
+    /// where a load is a step of the search.
+    #[inline(always)]
+    pub(super) fn prefetch(&self) {
+        if !cfg!(kvradix_loom) {
+            prefetch(self.0.load(Ordering::Relaxed));
+        }
     }
 
     /// Makes `view` the one that readers load from now on. The one before is

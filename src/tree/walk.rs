@@ -42,8 +42,9 @@ impl Tree {
         let query = countable(query);
         let Some(&first) = query.first() else { return };
         let early = mutant(Mutant::TableBeforePin).then(|| self.roster.load());
+        self.top.prefetch(0, first);
         let guard = pin();
-        let Some(child) = self.root.view(&guard).child(0, first, &guard) else { return };
+        let Some(child) = self.first_child(first, &guard) else { return };
         child.prefetch();
         // Taken under the pin and before any bit is seen: a slot this table
         // names is not given to another worker before the pin has ended.
