@@ -50,8 +50,8 @@ use node::{Children, Node};
 use scratch::Scratch;
 use slots::{Roster, SlotPool};
 
-use crate::sync::rank::Rank;
 use crate::LocalHash;
+use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fold, Guard, Mutex, pin};
 
 /// The tree, its lookup and what has left them.

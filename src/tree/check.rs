@@ -37,6 +37,9 @@ impl Shared {
     pub(crate) fn check(&self) {
         self.tree.garbage.check();
         let guard = pin();
+        let top = self.tree.root.view(&guard).hub();
+        let same = top.is_some_and(|top| std::ptr::eq(top, &*self.tree.top));
+        assert!(same || cfg!(kvradix_loom), "queries look into another table than the root's");
         let mut found = Found { torn: !self.poisoned().is_empty(), ..Found::default() };
         let mut stack = vec![self.tree.root.clone()];
         while let Some(node) = stack.pop() {

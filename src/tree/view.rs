@@ -16,7 +16,9 @@ use super::columns::{Columns, Window};
 use super::hub::Hub;
 use super::levels::Level;
 use super::node::Node;
-use crate::sync::{Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant, prefetch};
+use crate::sync::{
+    Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant, prefetch,
+};
 use crate::{Block, LocalHash};
 
 /// A child as a view names it. It hangs below the run's first `offset`
