@@ -170,7 +170,7 @@ impl Shared {
             if stored.is_ok() {
                 let again = blocks.len() - (turn.state.holdings.names.count - before);
                 lane.figures.add(Figure::Stores, 1);
-                lane.figures.add(Figure::StoredBlocks, blocks.len());
+                lane.figures.add(Figure::StoredNew, blocks.len() - again);
                 lane.figures.add(Figure::StoredAgain, again);
             }
             lane.note(&turn.state.holdings);
