@@ -197,9 +197,11 @@ impl Shared {
         Some(self.tree.limits.error(worker, full))
     }
 
-    /// A batch that no limit has room for.
+    /// A batch that no limit has room for. What the worker has removed is not
+    /// told as held.
     #[cold]
     fn oversized(&self, worker: WorkerId, blocks: usize) -> StoreError {
+        self.flush_worker(worker);
         let held = self.registry.get(&worker).map_or(0, |lane| lane.figures.names());
         self.tree.limits.error(worker, self.tree.limits.oversized(blocks, held as usize))
     }
@@ -715,8 +717,8 @@ impl Shared {
         let stray_names = self.strays.add_to(&mut events);
         let retired_bytes = self.tree.garbage.bytes() as u64;
         // Beside running events a sum may be off, but is never told as above
-        // a limit that the tree keeps.
-        let most = self.tree.limits.of_tree().unwrap_or(u64::MAX);
+        // what the limit counts, which is never below what the tree has.
+        let most = self.tree.limits.counted().map_or(u64::MAX, |used| used as u64);
         Stats {
             workers,
             poisoned_workers: poisoned,
