@@ -190,6 +190,14 @@ impl Shared {
         self.tree.limits.set_loaders(loaders);
     }
 
+    /// Makes a worker known that holds nothing: a snapshot knew it.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn know(&self, worker: WorkerId) {
+        let lane = self.join(worker);
+        let turn = self.turn(&lane);
+        lane.note(&turn.state.holdings);
+    }
+
     /// What is above its limit, of the index and this worker.
     #[cfg(feature = "snapshot")]
     pub(crate) fn exceeded(&self, worker: WorkerId) -> Option<StoreError> {
