@@ -439,9 +439,9 @@ fn interleaved_batches_do_not_fragment() {
     const CHAIN: u64 = 512;
     const WORKERS: u64 = 8;
     const BATCH: u64 = 8;
-    /// Runs that a chain may lie in: one, and one more for each 32 blocks at
-    /// which a tail was cut and stored again.
-    const RUNS: u64 = 1 + CHAIN / 32;
+    /// Runs that a chain may lie in: one, and one more for each 33 blocks, the
+    /// fewest that a run has when its cut tail goes on elsewhere.
+    const RUNS: u64 = 1 + CHAIN / 33;
     let _alone = alone();
     let mut rng = SmallRng::seed_from_u64(5);
     let mut watch = Watch::new("interleaved batches");
