@@ -301,8 +301,9 @@ impl Index {
     ///
     /// A consistent cut of this worker: its own events wait meanwhile, those
     /// of others go on. Where a deeper block is held behind a hole, the hole
-    /// is stored under a name that the last event removes again. O(what the
-    /// worker holds and its ancestors).
+    /// is stored under a name that the last event removes again; until then it
+    /// counts for a [limit](crate::Builder::max_worker_blocks) of the index
+    /// that is loaded. O(what the worker holds and its ancestors).
     ///
     /// # Examples
     /// ```
@@ -332,6 +333,12 @@ impl Index {
     #[cfg(feature = "snapshot")]
     pub(crate) fn set_loaders(&self, loaders: usize) {
         self.shared().set_loaders(loaders);
+    }
+
+    /// Makes a worker known that holds nothing.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn know(&self, worker: WorkerId) {
+        self.shared().know(worker);
     }
 
     /// What is above its limit, of the index and this worker.

@@ -62,8 +62,14 @@
 //! at their beginning. So do those of a [poisoned](crate::StoreError::Poisoned)
 //! one, which is left out. One that leaves may be there; remove it again.
 //!
+//! # Limits
+//!
 //! The [limits](crate::Builder::max_blocks) of the index that is loaded hold for
 //! the whole: meanwhile the tree may have more blocks, a batch for each thread.
+//! A snapshot that was taken beside traffic may have more blocks in all than
+//! there ever were at once, what one worker had before it was evicted beside
+//! what another stored in its place: one of a tree near its limit may need
+//! some more room than that, and is refused where there is none.
 //!
 //! # What is refused
 //!
@@ -98,6 +104,7 @@ mod frame;
 mod load;
 mod loader;
 mod read;
+mod turn;
 mod write;
 
 pub use cursor::Cursor;

@@ -431,6 +431,55 @@ fn holes_that_open_and_close_take_what_is_held() {
     watch.end();
 }
 
+/// A worker with names of its own, which come and go for long before most of
+/// them leave: what is left of the tables is worth what is left of the names,
+/// and is told. Fails if a table is taken to be as large as it says: room that
+/// removed entries have left behind is not in its capacity.
+#[test]
+fn names_that_came_and_went_for_long_leave_no_room_behind() {
+    const CHAIN: u64 = 4_000;
+    const CHAINS: u64 = 50;
+    let _alone = alone();
+    let mut watch = Watch::new("names that come and go");
+    let mut unused = 1 << 32;
+    for round in 0..longer(3) {
+        // Named by one who then leaves; the other keeps names of its own.
+        let mut held = VecDeque::new();
+        for who in [1, 2] {
+            for chain in 0..CHAINS {
+                let named = (0..CHAIN).map(|at| (unused + at, chain * CHAIN + at));
+                watch.index.store(worker(who), None, &blocks(named)).unwrap();
+                held.push_back((chain, unused));
+                unused += CHAIN;
+            }
+        }
+        let mut held = held.split_off(CHAINS as usize);
+        for _ in 0..CHAINS * (round + 1) / 4 {
+            let (chain, first) = held.pop_front().unwrap();
+            watch.index.remove(worker(2), &names((first..first + CHAIN).rev()));
+            let named = (0..CHAIN).map(|at| (unused + at, chain * CHAIN + at));
+            watch.index.store(worker(2), None, &blocks(named)).unwrap();
+            held.push_back((chain, unused));
+            unused += CHAIN;
+        }
+        watch.index.remove_worker(worker(1));
+        watch.look(0);
+        while let Some((_, first)) = held.pop_front() {
+            // In parts, so that the fewest that a table is kept for are seen.
+            for part in [3_000, 2_000, 1_000, 0] {
+                watch.index.remove(worker(2), &names((first + part..first + part + 1_000).rev()));
+                if held.len() < 8 {
+                    let told = watch.look(0).memory.total();
+                    let live = watch.live_within(told + TABLES + 3 * THREAD);
+                    assert!(live <= told + TABLES + 3 * THREAD, "{live} bytes, {told} told");
+                    watch.index.check();
+                }
+            }
+        }
+    }
+    watch.end();
+}
+
 /// Eight workers store the same chains in small batches that interleave, and
 /// evict and store their tails again.
 #[test]
@@ -439,9 +488,9 @@ fn interleaved_batches_do_not_fragment() {
     const CHAIN: u64 = 512;
     const WORKERS: u64 = 8;
     const BATCH: u64 = 8;
-    /// Runs that a chain may lie in: one, and one more for each 32 blocks at
-    /// which a tail was cut and stored again.
-    const RUNS: u64 = 1 + CHAIN / 32;
+    /// Runs that a chain may lie in: one, and one more for each 33 blocks, the
+    /// fewest that a run has when its cut tail goes on elsewhere.
+    const RUNS: u64 = 1 + CHAIN / 33;
     let _alone = alone();
     let mut rng = SmallRng::seed_from_u64(5);
     let mut watch = Watch::new("interleaved batches");

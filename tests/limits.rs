@@ -151,6 +151,19 @@ fn a_workers_queued_removals_make_room_for_its_store() {
     }
 }
 
+/// Also in what a batch is told that is too large by itself.
+#[test]
+fn what_a_worker_has_removed_is_not_told_as_held() {
+    let queueing = Index::builder().drain_threshold(1_000).removal_delay(Duration::MAX);
+    for index in [queueing.clone().max_worker_blocks(4).build(), queueing.max_blocks(4).build()] {
+        index.store(A, None, &chain(0, 4)).unwrap();
+        index.remove(A, &names([3, 2]));
+        let refused = index.store(A, None, &chain(10, 15));
+        assert!(refused == worker_full(A, 4, 2) || refused == index_full(A, 4, 2), "{refused:?}");
+        assert_eq!(index.stats().pending_removals, 0);
+    }
+}
+
 #[test]
 fn a_worker_whose_first_store_is_refused_stays_unknown() {
     let index = prompt().max_blocks(2).build();
@@ -220,6 +233,46 @@ fn a_limit_is_never_exceeded_by_writers_at_once() {
         assert_empty(&index);
         index.store(A, None, &chain(0, LIMIT)).unwrap();
         assert_eq!(index.stats().tree_blocks, LIMIT);
+    }
+}
+
+/// Fails if room that a store did not need, or that a removal has made, comes
+/// back late or not at all: there is room for what everybody stores at once,
+/// and no more.
+#[test]
+fn a_store_for_which_there_is_room_is_never_refused() {
+    const BATCH: u64 = 8;
+    const THREADS: u64 = 4;
+    // Who shares nothing has what he reserved, or has stored it, not both; the
+    // blocks that several have may be reserved by each of them beside that.
+    for (shared, limit) in [(false, BATCH * THREADS), (true, BATCH * (2 * THREADS - 1))] {
+        for threads in [0, 2] {
+            let builder = Index::builder().drain_threads(threads).drain_threshold(4);
+            let index = builder.max_blocks(limit).run_blocks(4).hub_threshold(1).build();
+            let come_and_go = &|who: u64| {
+                for round in 0..3_000 {
+                    let own = (who * 3_000 + round) * BATCH;
+                    let first = match round % 3 {
+                        0 if shared => 0,
+                        1 if shared => who / 2 * 100,
+                        _ => 1_000 + own,
+                    };
+                    let batch = blocks((0..BATCH).map(|n| (own + n, first + n)));
+                    index.store(worker(who), None, &batch).unwrap();
+                    match round % 7 {
+                        0 => index.clear(worker(who)),
+                        1 => index.remove_worker(worker(who)),
+                        _ => index.remove(worker(who), &names((own..own + BATCH).rev())),
+                    }
+                }
+            };
+            std::thread::scope(|scope| {
+                (0..THREADS).for_each(|who| _ = scope.spawn(move || come_and_go(who)));
+            });
+            index.flush();
+            index.check();
+            assert_eq!(index.stats().tree_blocks, 0);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use common::stream::{Mode, Naming, Op, stream, streams};
 use common::{assert_empty, below, block, blocks, depth, names, query, worker};
 use kvradix::reference::ReferenceIndex;
 use kvradix::snapshot::{self, Cursor, Cut, Error, Importer, Writer};
-use kvradix::{Event, Index, StoreError, WorkerId};
+use kvradix::{Event, EventCounts, Index, StoreError, WorkerId};
 use restarted::Restarted;
 
 /// The index as a file; every worker's cursor is its id.
@@ -106,7 +106,30 @@ fn an_index_that_keeps_its_limits_is_loaded_under_them() {
     }
 }
 
-/// Fails without the store and clear in `Loader::end` (src/snapshot/load.rs).
+/// Each worker is cut at a moment of its own, so together they may have more
+/// than the limit ever let in.
+#[test]
+fn cuts_of_a_full_index_may_need_more_room_than_it_had() {
+    let full = Index::builder().max_blocks(10).drain_threads(0);
+    let index = full.clone().build();
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    for id in [1, 2] {
+        let own = id * 100..id * 100 + 10;
+        index.store(worker(id), None, &blocks(own.clone().map(|n| (n, n)))).unwrap();
+        writer.write(&Cut::of(&index, worker(id), Cursor::from(id)).unwrap()).unwrap();
+        index.remove(worker(id), &names(own));
+    }
+    let (_, file) = writer.finish().unwrap();
+    let refused = snapshot::import(file.as_slice(), full.clone()).unwrap_err();
+    let error = StoreError::IndexFull { worker: worker(1), limit: 10, tree_blocks: 20 };
+    assert!(matches!(&refused, Error::Refused { error: told } if *told == error), "{refused}");
+    let warm = snapshot::import(file.as_slice(), full.max_blocks(20)).unwrap();
+    assert_eq!(warm.index.stats().tree_blocks, 20);
+    warm.index.check();
+}
+
+/// Fails without `Index::know` in `Loader::end` (src/snapshot/loader.rs), and
+/// if it has to hold something for that.
 #[test]
 fn a_worker_that_holds_nothing_stays_known_and_keeps_its_cursor() {
     let (index, a) = (Index::new(), worker(1));
@@ -116,6 +139,9 @@ fn a_worker_that_holds_nothing_stays_known_and_keeps_its_cursor() {
     assert_eq!(warm.index.workers(), [a]);
     assert_eq!(warm.cursors, [(a, Cursor::from(1))]);
     assert_empty(&warm.index);
+    let stats = warm.index.stats();
+    assert_eq!(stats.events, EventCounts::default());
+    assert!(stats.memory.worker_bytes > 0);
 }
 
 #[test]
@@ -376,6 +402,41 @@ fn a_worker_that_leaves_during_the_export_is_there_whole_or_not_at_all() {
         assert_eq!(warm.index.workers().len(), warm.cursors.len());
         assert_eq!(warm.index.workers().contains(&leaves), left > 0);
     }
+}
+
+/// Fails if two of them write the same file at once.
+#[test]
+fn a_file_that_several_save_at_once_is_one_of_theirs() {
+    let directory = std::env::temp_dir().join(format!("kvradix-saves-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("index.kvx");
+    let indexes: Vec<Index> = (1..4)
+        .map(|id| {
+            let index = Index::new();
+            let run = blocks((0..id * 20_000).map(|n| (n, n)));
+            run.chunks(500).enumerate().for_each(|(at, chunk)| {
+                let parent = (at as u64 * 500).checked_sub(1).and_then(below);
+                index.store(worker(id), parent, chunk).unwrap();
+            });
+            index
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for index in &indexes {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let cursor = |worker: WorkerId| ((), Cursor::from(worker.id));
+                    snapshot::save(index, &path, cursor).unwrap();
+                    let file = fs::File::open(&path).unwrap();
+                    let warm = snapshot::import(file, Index::builder()).unwrap();
+                    let [(whose, _)] = warm.cursors.as_slice() else { panic!("one worker") };
+                    assert_eq!(warm.index.held(*whose) as u64, whose.id * 20_000);
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing is left beside it");
+    fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{assert_empty, blocks, names, worker};
 use kvradix::snapshot::{self, Cursor, Error, Importer};
-use kvradix::{Index, StoreError};
+use kvradix::{EventCounts, Index, StoreError};
 use snapshots::{end, holes, runs, sealed, varint, worker as head};
 
 struct Counting;
@@ -64,6 +64,11 @@ fn refused(file: &[u8]) -> Error {
     let into = importer.threads(0).import_into(&shared, Bytes::new(file));
     assert_empty(&shared);
     assert!(shared.workers().is_empty());
+    // Also of what only loading could tell nothing is told twice.
+    let events = shared.stats().events;
+    let loading = matches!(into, Err(Error::Refused { .. } | Error::Miscounted { .. }));
+    assert!(loading || events == EventCounts::default(), "{events:?}");
+    assert_eq!((events.stray_leavings, events.stray_clears), (0, 0));
     let loaded = importer.import(file, Index::builder().drain_threads(0));
     match (loaded, into) {
         (Err(error), Err(other)) => {
@@ -231,6 +236,12 @@ fn sealed_nonsense_is_refused_and_leaves_nothing() {
         };
         assert!(expected, "{what}: {error}");
     }
+}
+
+#[test]
+fn an_absurd_number_of_threads_is_clamped() {
+    let absurd = Importer::new().threads(usize::MAX);
+    assert_eq!(format!("{absurd:?}"), "Importer { threads: 1024 }");
 }
 
 /// Fails without the limit of a frame's length.

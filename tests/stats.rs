@@ -140,6 +140,7 @@ fn counts_never_fall_while_workers_come_and_go() {
             for cycle in 0..cycles {
                 let own = id * 1_000_000 + cycle * 4;
                 index.store(worker(id), None, &chain(own, own + 4)).unwrap();
+                index.store(worker(id), None, &chain(own, own + 4)).unwrap();
                 index.remove(worker(id), &names([own + 3]));
                 index.remove_worker(worker(id));
             }
@@ -159,9 +160,10 @@ fn counts_never_fall_while_workers_come_and_go() {
         done.store(true, Ordering::Relaxed);
     });
     index.flush();
-    let EventCounts { stores, removals, removed_blocks, leavings, left_blocks, .. } =
-        index.stats().events;
-    assert_eq!((stores, leavings), (3 * cycles, 3 * cycles));
+    let events = index.stats().events;
+    let EventCounts { stores, removals, removed_blocks, leavings, left_blocks, .. } = events;
+    assert_eq!((stores, leavings), (6 * cycles, 3 * cycles));
+    assert_eq!((events.stored_blocks, events.stored_again), (24 * cycles, 12 * cycles));
     assert_eq!((removals, removed_blocks, left_blocks), (3 * cycles, 3 * cycles, 9 * cycles));
 }
 
@@ -171,6 +173,9 @@ fn counts(index: &Index) -> Vec<u64> {
     let mut counts = vec![
         events.stores,
         events.stored_blocks,
+        events.stored_again,
+        // What `kvradix_event_blocks_total` calls applied.
+        events.stored_blocks - events.stored_again,
         events.removals,
         events.removed_blocks,
         events.leavings,

@@ -39,7 +39,7 @@ pub enum Error {
         worker: WorkerId,
     },
     /// The index refused a run: the snapshot was not made from an index, or
-    /// this one has limits that the other had not.
+    /// has more than this one's [limits](super#limits) allow.
     Refused {
         /// Why.
         error: StoreError,

@@ -13,6 +13,9 @@ use crate::{Builder, Index, WorkerId};
 /// Threads at most, unless asked for.
 const MOST_THREADS: usize = 16;
 
+/// Threads at most, whatever is asked for.
+const MOST_ASKED: usize = 1_024;
+
 /// What was loaded.
 #[derive(Debug)]
 pub struct Imported {
@@ -52,10 +55,10 @@ impl Importer {
         Self { threads: threads.min(MOST_THREADS) }
     }
 
-    /// So many threads that load, beside the caller's, which reads; they end
-    /// with the import. With 0 the caller's thread does both.
+    /// So many threads that load, 1,024 at most, beside the caller's, which
+    /// reads; they end with the import. With 0 the caller's thread does both.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
+        self.threads = threads.min(MOST_ASKED);
         self
     }
 
@@ -74,13 +77,16 @@ impl Importer {
     }
 
     /// Loads a snapshot into an index that knows no worker yet; hand it no
-    /// events until this returns. Queries may run, and see workers come.
+    /// events until this returns. Queries may run, and see workers come; one
+    /// that is still being loaded counts as holding its holes too.
     /// Everything is read and verified once before anything changes, then
     /// once more; gives the cursors, as in [`Imported`].
     ///
     /// # Errors
     /// [`Error::NotEmpty`] if a worker is known; for others see [`Error`].
-    /// The index then knows no worker.
+    /// The index then knows no worker. Where only the loading could tell (what
+    /// is [`Refused`](Error::Refused) or [`Miscounted`](Error::Miscounted)),
+    /// its counts of events tell of the workers that came and left.
     pub fn import_into(
         self,
         index: &Index,
@@ -91,26 +97,25 @@ impl Importer {
             return Err(Error::NotEmpty { workers });
         }
         let from = input.stream_position()?;
-        let workers = verify(&mut Frames::new(&mut input)?)?;
+        verify(&mut Frames::new(&mut input)?)?;
         input.seek(SeekFrom::Start(from))?;
         let loaded = load(index, &mut Frames::new(input)?, self.threads);
         if loaded.is_err() {
             // Only what no look at the frames can tell: names that repeat, or
             // a file that another wrote to meanwhile.
-            workers.into_iter().for_each(|worker| index.remove_worker(worker));
+            index.workers().into_iter().for_each(|worker| index.remove_worker(worker));
         }
         loaded
     }
 }
 
-/// Reads all frames and believes them, and looks at nothing but them; the
-/// workers.
-fn verify<R: Read>(frames: &mut Frames<R>) -> Result<Vec<WorkerId>, Error> {
+/// Reads all frames and believes them, and looks at nothing but them.
+fn verify<R: Read>(frames: &mut Frames<R>) -> Result<(), Error> {
     let (mut contents, mut payload) = (Contents::default(), Vec::new());
     loop {
         let at = frames.next(&mut payload)?;
         if let Part::End = contents.take(&decode(&payload, at)?, at)? {
-            return Ok(contents.cursors.into_iter().map(|(worker, _)| worker).collect());
+            return Ok(());
         }
     }
 }

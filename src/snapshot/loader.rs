@@ -67,11 +67,8 @@ impl<'a> Loader<'a> {
     fn end(&mut self, written: u64) -> Result<(), Error> {
         let worker = self.worker;
         if !self.known {
-            // It held nothing, and was known: only a store makes it so.
-            self.blocks.clear();
-            self.blocks.push(Block::default());
-            self.store(None)?;
-            self.index.clear(worker);
+            // It held nothing, and was known.
+            self.index.know(worker);
         }
         let loaded = self.index.held(worker) as u64;
         if loaded == written { Ok(()) } else { Err(Error::Miscounted { worker, written, loaded }) }

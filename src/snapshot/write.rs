@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use super::frame::{self, FULL, Frame, MOST_PAYLOAD, Run};
+use super::turn::Turn;
 use super::{Cursor, Cut, Error};
 use crate::{Event, Index, SequenceHash, WorkerId};
 
@@ -179,7 +180,8 @@ pub fn export<G>(
 }
 
 /// [`export`]s to a file that is whole or not there: writes beside `path`,
-/// under the same name and `.partial`, makes it durable and renames it.
+/// under the same name and `.partial`, makes it durable and renames it. Calls
+/// for one path, in one process, take turns.
 ///
 /// # Errors
 /// Those of [`export`]; what stood at `path` before then still does.
@@ -191,6 +193,7 @@ pub fn save<G>(
     let path = path.as_ref();
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
+    let _turn = Turn::of(partial.as_ref());
     let written = write_durably(index, partial.as_ref(), cursor);
     let renamed = written.and_then(|written| {
         fs::rename(&partial, path)?;

@@ -59,8 +59,8 @@ impl Shared {
                 assert!(slots.insert(slot, lane.worker).is_none(), "two workers have slot {slot}");
             }
         }
-        if self.tree.limits.of_tree().is_some() {
-            let used = self.tree.limits.used() as i64;
+        if let Some(used) = self.tree.limits.counted() {
+            let used = used as i64;
             assert_eq!(used, found.blocks as i64 + found.unsettled, "blocks as the limit counts");
         }
         let strangers: Vec<_> = found.held.keys().collect();

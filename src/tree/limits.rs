@@ -67,13 +67,13 @@ impl Limits {
         Self { tree, worker, used: AtomicUsize::new(0), loaders: Counter::new(0) }
     }
 
-    /// Most blocks of the tree, if it is limited.
-    pub(super) fn of_tree(&self) -> Option<u64> {
-        (self.tree != NONE).then_some(self.tree as u64)
+    /// Blocks in the tree, and room that is reserved, if the tree is limited:
+    /// at no moment fewer than the tree has.
+    pub(super) fn counted(&self) -> Option<usize> {
+        (self.tree != NONE).then(|| self.used())
     }
 
-    /// Blocks in the tree, and room that is reserved.
-    pub(super) fn used(&self) -> usize {
+    fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 

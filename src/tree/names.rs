@@ -35,8 +35,18 @@ pub(super) struct Names {
     private: HashMap<SequenceHash, Place, Fold>,
     /// Places with private names.
     aliases: HashMap<Place, Aliases, Fold>,
+    rooms: Rooms,
     /// Bytes of the three tables, counted anew when one changes its size.
     pub(super) bytes: usize,
+}
+
+/// For how many entries the tables were made. What they say themselves is for
+/// how many there is room now: less, once entries have come and gone.
+#[derive(Default)]
+struct Rooms {
+    nodes: usize,
+    private: usize,
+    aliases: usize,
 }
 
 /// The names of a place that has private ones.
@@ -63,6 +73,7 @@ impl Names {
             latest: None,
             private: HashMap::with_hasher(fold),
             aliases: HashMap::with_hasher(fold),
+            rooms: Rooms::default(),
             bytes: 0,
         }
     }
@@ -168,7 +179,7 @@ impl Names {
             return None;
         }
         let place = self.private.remove(&name);
-        if shrink(&mut self.private) {
+        if shrink(&mut self.private, &mut self.rooms.private) {
             self.count_bytes();
         }
         place
@@ -191,7 +202,7 @@ impl Names {
         let Aliases { private, canonical } = *aliases;
         if private == 0 {
             self.aliases.remove(&place);
-            if shrink(&mut self.aliases) {
+            if shrink(&mut self.aliases, &mut self.rooms.aliases) {
                 self.count_bytes();
             }
         }
@@ -207,15 +218,21 @@ impl Names {
         self.private.shrink_to_fit();
         self.aliases.clear();
         self.aliases.shrink_to_fit();
+        self.rooms = Rooms::default();
         self.count_bytes();
     }
 
     #[cold]
     fn count_bytes(&mut self) {
+        let Rooms { nodes, private, aliases } = &mut self.rooms;
+        // One that has just grown is as full as it was made for.
+        *nodes = self.nodes.capacity().max(*nodes);
+        *private = self.private.capacity().max(*private);
+        *aliases = self.aliases.capacity().max(*aliases);
         // A control byte for each entry; 8 buckets for 7 entries.
-        let entries = self.nodes.capacity() * (size_of::<Place>() + 1)
-            + self.private.capacity() * (size_of::<(SequenceHash, Place)>() + 1)
-            + self.aliases.capacity() * (size_of::<(Place, Aliases)>() + 1);
+        let entries = *nodes * (size_of::<Place>() + 1)
+            + *private * (size_of::<(SequenceHash, Place)>() + 1)
+            + *aliases * (size_of::<(Place, Aliases)>() + 1);
         self.bytes = entries + entries / 7;
     }
 
@@ -227,12 +244,14 @@ impl Names {
 
     /// Panics where a map has more room than its entries are worth.
     pub(super) fn check_room(&self) {
-        for (what, capacity, len) in [
-            ("nodes", self.nodes.capacity(), self.nodes.len()),
-            ("private names", self.private.capacity(), self.private.len()),
-            ("places with private names", self.aliases.capacity(), self.aliases.len()),
+        let Names { nodes, private, aliases, rooms, .. } = self;
+        for (what, room, capacity, len) in [
+            ("nodes", rooms.nodes, nodes.capacity(), nodes.len()),
+            ("private names", rooms.private, private.capacity(), private.len()),
+            ("places with private names", rooms.aliases, aliases.capacity(), aliases.len()),
         ] {
-            assert!(capacity <= KEPT.max(len * 8), "room for {capacity} {what}, {len} there");
+            let room = room.max(capacity);
+            assert!(room <= KEPT.max(len * 8), "room for {room} {what}, {len} there");
         }
     }
 
@@ -262,19 +281,22 @@ impl Names {
     /// Notes that the worker holds nothing in `node` any more.
     pub(super) fn leave(&mut self, node: &Node) {
         self.nodes.remove(&Place::new(node, 0));
-        if self.nodes.capacity() > KEPT && self.nodes.len() * 8 < self.nodes.capacity() {
+        let room = &mut self.rooms.nodes;
+        if *room > KEPT && self.nodes.len() * 8 < *room {
             self.nodes.shrink_to(self.nodes.len() * 2);
+            *room = self.nodes.capacity();
             self.count_bytes();
         }
     }
 }
 
-/// Gives memory back once a map is mostly empty; amortised O(1) a removal.
-/// Whether it did.
-fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, Fold>) -> bool {
-    let idle = map.capacity() > KEPT && map.len() * 8 < map.capacity();
+/// Gives memory back once a map that was made for `room` entries is mostly
+/// empty; amortised O(1) a removal. Whether it did.
+fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, Fold>, room: &mut usize) -> bool {
+    let idle = *room > KEPT && map.len() * 8 < *room;
     if idle {
         map.shrink_to(map.len() * 2);
+        *room = map.capacity();
     }
     idle
 }

@@ -170,7 +170,7 @@ impl Shared {
             if stored.is_ok() {
                 let again = blocks.len() - (turn.state.holdings.names.count - before);
                 lane.figures.add(Figure::Stores, 1);
-                lane.figures.add(Figure::StoredBlocks, blocks.len());
+                lane.figures.add(Figure::StoredNew, blocks.len() - again);
                 lane.figures.add(Figure::StoredAgain, again);
             }
             lane.note(&turn.state.holdings);
@@ -190,6 +190,14 @@ impl Shared {
         self.tree.limits.set_loaders(loaders);
     }
 
+    /// Makes a worker known that holds nothing: a snapshot knew it.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn know(&self, worker: WorkerId) {
+        let lane = self.join(worker);
+        let turn = self.turn(&lane);
+        lane.note(&turn.state.holdings);
+    }
+
     /// What is above its limit, of the index and this worker.
     #[cfg(feature = "snapshot")]
     pub(crate) fn exceeded(&self, worker: WorkerId) -> Option<StoreError> {
@@ -197,9 +205,11 @@ impl Shared {
         Some(self.tree.limits.error(worker, full))
     }
 
-    /// A batch that no limit has room for.
+    /// A batch that no limit has room for. What the worker has removed is not
+    /// told as held.
     #[cold]
     fn oversized(&self, worker: WorkerId, blocks: usize) -> StoreError {
+        self.flush_worker(worker);
         let held = self.registry.get(&worker).map_or(0, |lane| lane.figures.names());
         self.tree.limits.error(worker, self.tree.limits.oversized(blocks, held as usize))
     }
@@ -715,8 +725,8 @@ impl Shared {
         let stray_names = self.strays.add_to(&mut events);
         let retired_bytes = self.tree.garbage.bytes() as u64;
         // Beside running events a sum may be off, but is never told as above
-        // a limit that the tree keeps.
-        let most = self.tree.limits.of_tree().unwrap_or(u64::MAX);
+        // what the limit counts, which is never below what the tree has.
+        let most = self.tree.limits.counted().map_or(u64::MAX, |used| used as u64);
         Stats {
             workers,
             poisoned_workers: poisoned,

@@ -48,9 +48,18 @@ fn write(index: &Index, ops: &[Op], seed: u64) -> Vec<Op> {
         let heals = matches!(op, Op::Clear { .. } | Op::Leave { .. });
         if applied.is_err() {
             poisoned.insert(*worker);
-        } else if !poisoned.contains(worker) || heals {
-            poisoned.remove(worker);
+        } else if !poisoned.contains(worker) {
             done.push(op.clone());
+            continue;
+        } else if heals {
+            poisoned.remove(worker);
+            done.push(Op::Leave { worker: *worker });
+            if index.workers().contains(worker) {
+                // Known, and has nothing.
+                let blocks = blocks([(1, 1)]);
+                done.push(Op::Store { worker: *worker, parent: None, blocks });
+                done.push(Op::Clear { worker: *worker });
+            }
             continue;
         }
         // Poisoned or not: what it holds is not known here. It may stay so for
