@@ -144,12 +144,13 @@ fn measure(
         })
         .collect();
     quiet.store(true, Ordering::Relaxed);
-    let mut client = wait(|| Http::connect(http))?;
-    wait(|| all_live(&client.workers()?, cli.engines))?;
+    // Each on a connection of its own: idle ones are closed.
+    let workers = || Http::connect(http)?.workers();
+    wait(|| all_live(&workers()?, cli.engines))?;
     quiet.store(false, Ordering::Relaxed);
 
     thread::sleep(Duration::from_secs(cli.warm_up));
-    let before = client.workers()?;
+    let before = workers()?;
     let (cpu_before, from) = (cpu(process)?, Instant::now());
     let measured = AtomicBool::new(false);
     let (queries, lags) = thread::scope(|scope| -> Result<_> {
@@ -161,12 +162,12 @@ fn measure(
     })?;
     let took = from.elapsed().as_secs_f64();
     let cpu_used = cpu(process)? - cpu_before;
-    let after = client.workers()?;
+    let after = workers()?;
     quiet.store(true, Ordering::Relaxed);
 
     // Everything under way arrives.
     wait(|| {
-        let workers = client.workers()?;
+        let workers = workers()?;
         all_live(&workers, cli.engines)?;
         for (engine, worker) in engines.iter().zip(workers["workers"].as_array().context("list")?) {
             let engine = engine.lock().expect("no publisher panicked");
@@ -182,8 +183,8 @@ fn measure(
     for publisher in publishers {
         publisher.join().expect("no publisher panics");
     }
-    let end = client.workers()?;
-    let checked = check_answers(cli, &engines, recent, &mut client)?;
+    let end = workers()?;
+    let checked = check_answers(cli, &engines, recent, &mut Http::connect(http)?)?;
 
     let sum = |workers: &Value, name: &str| -> u64 {
         let workers = workers["workers"].as_array().into_iter().flatten();
