@@ -39,12 +39,21 @@ struct Recorder {
     clears: Vec<Cause>,
     ask: Option<u64>,
     ways: Vec<Way>,
+    /// Batches of this number meet a fault on this side, so many times.
+    faults: Option<(u64, usize)>,
 }
 
 impl Effects<Batch> for Recorder {
     fn apply(&mut self, number: u64, payload: Batch, way: Way) -> Applied {
         if let Some(&(last, _)) = self.batches.last() {
             assert_eq!(number, last + 1, "applied without a gap, once each");
+        }
+        if let Some((faulty, times @ 1..)) = &mut self.faults
+            && *faulty == number
+        {
+            *times -= 1;
+            self.batches.clear();
+            return Applied::Lost;
         }
         self.batches.push((number, payload));
         self.ways.push(way);
@@ -449,6 +458,29 @@ fn an_answer_with_a_hole_is_asked_for_again_from_there() {
 }
 
 #[test]
+fn a_history_of_which_each_answer_loses_the_most_is_read_to_its_end() {
+    let mut world = World::new(ALL, true, Bounds::default());
+    (0..100).for_each(|_| world.lose());
+    world.announce();
+    let mut rounds = 0;
+    while let Some(start) = world.recorder.ask.take() {
+        rounds += 1;
+        assert!(rounds < 100, "each brings something");
+        let mut answer = world.publisher.answer(start);
+        if answer.len() > 6 {
+            answer.drain(5..answer.len() - 1);
+        }
+        world.answer = Some(answer);
+        while world.answer.is_some() {
+            world.replay();
+        }
+    }
+    world.assert_true();
+    assert_eq!(world.numbers(), (0..100).collect::<Vec<_>>());
+    assert!(world.sequence.is_whole() && world.recorder.clears.is_empty());
+}
+
+#[test]
 fn a_number_that_the_publisher_left_out_is_given_up_after_some_tries() {
     let mut world = World::new(ALL, true, Bounds::default());
     world.publish();
@@ -538,6 +570,38 @@ fn a_forgotten_rank_is_read_anew() {
 }
 
 #[test]
+fn what_a_fault_on_this_side_has_cost_is_read_again_though_batches_keep_coming() {
+    let mut world = World::new(ALL, true, Bounds::default());
+    world.recorder.faults = Some((5, 1));
+    (0..7).for_each(|_| world.publish());
+    (0..7).for_each(|_| world.deliver());
+    assert_eq!(world.numbers(), [6], "what came since");
+    assert!(!world.sequence.is_whole() && world.sequence.is_reread_due());
+    world.settle();
+    world.assert_true();
+    assert!(world.sequence.is_whole() && !world.sequence.is_reread_due());
+    assert_eq!(world.numbers(), [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(world.recorder.clears, [Cause::Reread]);
+}
+
+#[test]
+fn a_batch_that_always_meets_a_fault_is_not_asked_for_over_and_over() {
+    for has_replay in [true, false] {
+        let mut world = World::new(ALL, has_replay, Bounds::default());
+        world.recorder.faults = Some((5, usize::MAX));
+        (0..9).for_each(|_| world.publish());
+        world.settle();
+        assert_eq!(world.numbers(), [6, 7, 8]);
+        assert!(!world.sequence.is_whole() && !world.sequence.is_reread_due());
+        assert_eq!(world.sequence.last(), Some(8));
+        assert!(world.sequence.counts().asked < 10);
+        world.publish_kind(EMPTIES);
+        world.settle();
+        assert!(world.sequence.is_whole());
+    }
+}
+
+#[test]
 fn hostile_numbers_cost_a_resync_and_no_more() {
     let mut world = World::new(ALL, true, Bounds::default());
     (0..3).for_each(|_| world.publish());
@@ -553,7 +617,7 @@ fn hostile_numbers_cost_a_resync_and_no_more() {
 }
 
 /// How many things may happen.
-const STEPS: usize = 11;
+const STEPS: usize = 12;
 /// Those of them that change what happens next.
 const FEW_STEPS: usize = 9;
 
@@ -565,6 +629,15 @@ fn step(world: &mut World, step: usize) {
         }
         9 => world.publish_kind(EMPTIES),
         10 => world.publish_kind(UNREADABLE),
+        11 => {
+            // The answer loses a batch on its way.
+            if let Some(start) = world.recorder.ask.take() {
+                world.answer = Some(world.publisher.answer(start));
+            }
+            if let Some(answer) = &mut world.answer {
+                answer.pop_front();
+            }
+        }
         1 => world.publish(),
         2 => world.lose(),
         3 => world.restart(),

@@ -1,6 +1,6 @@
 //! A simulated engine and its publisher.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -29,6 +29,11 @@ impl Recent {
         if recent.len() > 1_000 {
             recent.pop_front();
         }
+    }
+
+    /// All of them, from the oldest.
+    pub fn all(&self) -> Vec<Arc<[u32]>> {
+        self.0.lock().expect("no panic").iter().cloned().collect()
     }
 
     pub fn pick(&self, random: &mut SmallRng) -> Option<Arc<[u32]>> {
@@ -103,6 +108,34 @@ impl Engine {
         self.number.saturating_sub(1)
     }
 
+    /// The names of all blocks that it holds.
+    pub fn names(&self) -> HashSet<u64> {
+        let mut names: HashSet<u64> = self.suffixes.iter().flatten().copied().collect();
+        names.extend(&self.suffix);
+        for system in (0..SYSTEM_PROMPTS).filter(|&system| self.systems[system as usize]) {
+            let blocks = (0..SYSTEM_BLOCKS).map(|block| system_block(system, block));
+            names.extend(self.chain(blocks));
+        }
+        for (name, _) in &self.under_way {
+            names.remove(name);
+        }
+        names
+    }
+
+    /// How many leading blocks of a prompt it holds, if these are its names.
+    pub fn depth(&self, names: &HashSet<u64>, tokens: &[u32]) -> u64 {
+        let blocks = tokens.chunks_exact(BLOCK_TOKENS).map(<[u32]>::to_vec);
+        self.chain(blocks).take_while(|name| names.contains(name)).count() as u64
+    }
+
+    /// Its names of a prompt's blocks.
+    fn chain(&self, blocks: impl Iterator<Item = Vec<u32>>) -> impl Iterator<Item = u64> {
+        blocks.scan(None, |parent, block| {
+            *parent = Some(self.name(*parent, &block));
+            *parent
+        })
+    }
+
     /// A request comes: what of it is not cached is to be stored.
     fn request(&mut self) {
         let system = self.random.random_range(0..SYSTEM_PROMPTS);
@@ -111,9 +144,7 @@ impl Engine {
         let cached = std::mem::replace(&mut self.systems[system as usize], true);
         let mut missing = Vec::new();
         for block in 0..SYSTEM_BLOCKS {
-            let block: Vec<u32> = (0..BLOCK_TOKENS as u64)
-                .map(|at| mix(system << 32 | block << 8 | at) as u32 % 128_000)
-                .collect();
+            let block = system_block(system, block);
             let name = self.name(parent, &block);
             tokens.extend(&block);
             if cached {
@@ -244,6 +275,11 @@ pub fn publish(
             engine.step(blocks).expect("the publisher works");
         }
     }
+}
+
+fn system_block(system: u64, block: u64) -> Vec<u32> {
+    let token = |at| mix(system << 32 | block << 8 | at) as u32 % 128_000;
+    (0..BLOCK_TOKENS as u64).map(token).collect()
 }
 
 fn stored(events: &mut Vec<u8>, parent: Option<u64>, run: &[(u64, Vec<u32>)]) -> Result<()> {

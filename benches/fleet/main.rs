@@ -14,7 +14,8 @@
 //! some engine was just given.
 //!
 //! At the end every rank must be live, without a gap, and hold just as many
-//! blocks as its engine.
+//! blocks as its engine, and the answers to prompts of the last seconds must be
+//! those that the engines' caches give.
 
 mod engine;
 mod queries;
@@ -51,9 +52,16 @@ struct Cli {
     /// Queries a second
     #[arg(long, default_value_t = 500)]
     queries: u32,
-    /// Seconds
+    /// Seconds that are measured
     #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// Seconds before that, in which caches fill up: only then is anything
+    /// evicted
+    #[arg(long, default_value_t = 20)]
+    warm_up: u64,
+    /// Prompts whose answers are checked in the end
+    #[arg(long, default_value_t = 300)]
+    checked: usize,
     /// Blocks that each engine's cache holds
     #[arg(long, default_value_t = 16_384)]
     cache: usize,
@@ -136,26 +144,30 @@ fn measure(
         })
         .collect();
     quiet.store(true, Ordering::Relaxed);
-    let mut client = wait(|| Http::connect(http))?;
-    wait(|| all_live(&client.workers()?, cli.engines))?;
+    // Each on a connection of its own: idle ones are closed.
+    let workers = || Http::connect(http)?.workers();
+    wait(|| all_live(&workers()?, cli.engines))?;
     quiet.store(false, Ordering::Relaxed);
 
-    // Caches fill up first: then there is eviction, too.
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(5) {
-        thread::sleep(Duration::from_millis(100));
-    }
-    let before = client.workers()?;
+    thread::sleep(Duration::from_secs(cli.warm_up));
+    let before = workers()?;
     let (cpu_before, from) = (cpu(process)?, Instant::now());
-    let queries = queries::run(http, cli.queries, Duration::from_secs(cli.seconds), recent)?;
+    let measured = AtomicBool::new(false);
+    let (queries, lags) = thread::scope(|scope| -> Result<_> {
+        let lags = scope.spawn(|| queries::lags(http, &measured));
+        let length = Duration::from_secs(cli.seconds);
+        let queries = queries::run(http, cli.queries, length, recent);
+        measured.store(true, Ordering::Relaxed);
+        Ok((queries?, lags.join().expect("no panic")?))
+    })?;
     let took = from.elapsed().as_secs_f64();
     let cpu_used = cpu(process)? - cpu_before;
-    let after = client.workers()?;
+    let after = workers()?;
     quiet.store(true, Ordering::Relaxed);
 
     // Everything under way arrives.
     wait(|| {
-        let workers = client.workers()?;
+        let workers = workers()?;
         all_live(&workers, cli.engines)?;
         for (engine, worker) in engines.iter().zip(workers["workers"].as_array().context("list")?) {
             let engine = engine.lock().expect("no publisher panicked");
@@ -171,7 +183,8 @@ fn measure(
     for publisher in publishers {
         publisher.join().expect("no publisher panics");
     }
-    let end = client.workers()?;
+    let end = workers()?;
+    let checked = check_answers(cli, &engines, recent, &mut Http::connect(http)?)?;
 
     let sum = |workers: &Value, name: &str| -> u64 {
         let workers = workers["workers"].as_array().into_iter().flatten();
@@ -193,6 +206,7 @@ fn measure(
         sum(&end, "lost"),
         sum(&end, "overflows")
     );
+    println!("answers checked in the end {checked}, as the engines' caches give them");
     println!("queries a second           {:.0}", queries.answered as f64 / took);
     println!(
         "workers in an answer       {:.1} on average",
@@ -202,10 +216,41 @@ fn measure(
         let time = Duration::from_nanos(queries.times.value_at_quantile(quantile));
         println!("query over HTTP, {name:<6}    {time:.1?}");
     }
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+        let time = Duration::from_nanos(lags.value_at_quantile(quantile));
+        println!("event's way in, {name:<6}     {time:.1?}");
+    }
     println!("listener's processor time  {:.2} cores", cpu_used / took);
     println!("listener's memory          {} MiB", resident(process)? >> 20);
-    ensure!(sum(&end, "gaps") == 0, "there were gaps");
+    let faults: u64 = ["gaps", "lost", "overflows"].iter().map(|name| sum(&end, name)).sum();
+    ensure!(faults == 0, "there were gaps");
     Ok(())
+}
+
+/// Asks for the newest prompts; how many answers are those of the engines'
+/// caches.
+fn check_answers(
+    cli: &Cli,
+    engines: &[Arc<Mutex<Engine>>],
+    recent: &Recent,
+    client: &mut Http,
+) -> Result<usize> {
+    let engines: Vec<_> = engines.iter().map(|engine| engine.lock().expect("no panic")).collect();
+    let names: Vec<_> = engines.iter().map(|engine| engine.names()).collect();
+    for (engine, names) in engines.iter().zip(&names) {
+        ensure!(engine.held() == names.len(), "{} held, {} names", engine.held(), names.len());
+    }
+    let prompts = recent.all();
+    let prompts = &prompts[prompts.len().saturating_sub(cli.checked)..];
+    for tokens in prompts {
+        let all = (0..).zip(engines.iter().zip(&names));
+        let depths = all.map(|(id, (engine, names))| (id, engine.depth(names, tokens)));
+        let wanted: Vec<_> = depths.filter(|&(_, depth)| depth > 0).collect();
+        let mut found = client.query(tokens)?;
+        found.sort_unstable();
+        ensure!(found == wanted, "found {found:?}, wanted {wanted:?}");
+    }
+    Ok(prompts.len())
 }
 
 fn all_live(workers: &Value, engines: u16) -> Result<()> {

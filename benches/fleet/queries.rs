@@ -1,7 +1,9 @@
-//! Queries over HTTP, at a steady pace on one connection.
+//! Queries over HTTP, at a steady pace on one connection, and what the listener
+//! says of itself meanwhile.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,15 @@ impl Http {
 
     pub fn workers(&mut self) -> Result<Value> {
         self.send("GET /workers", b"")
+    }
+
+    /// Workers with their leading blocks on the device, of those that have any.
+    pub fn query(&mut self, tokens: &[u32]) -> Result<Vec<(u64, u64)>> {
+        let body = serde_json::to_vec(&serde_json::json!({"tokens": tokens}))?;
+        let answer = self.send("POST /query", &body)?;
+        let found = answer["workers"].as_array().context("no list")?;
+        let number = |found: &Value, name: &str| found[name].as_u64().context("no number");
+        found.iter().map(|found| Ok((number(found, "id")?, number(found, "device")?))).collect()
     }
 
     fn send(&mut self, what: &str, body: &[u8]) -> Result<Value> {
@@ -58,6 +69,23 @@ pub struct Queries {
     pub times: Histogram<u64>,
 }
 
+/// Nanoseconds that each rank's last batch was under way, from the publisher's
+/// call to the index, looked at twice a second.
+pub fn lags(port: u16, stop: &AtomicBool) -> Result<Histogram<u64>> {
+    let mut http = Http::connect(port)?;
+    let mut lags = Histogram::new(3).context("a histogram")?;
+    while !stop.load(Ordering::Relaxed) {
+        let now = http.workers()?;
+        for worker in now["workers"].as_array().context("no list")? {
+            if let Some(delay) = worker["publishers"][0]["delay_seconds"].as_f64() {
+                lags.saturating_record((delay * 1e9) as u64);
+            }
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    Ok(lags)
+}
+
 /// So many queries a second, for so long. One that is late counts from when it
 /// was due.
 pub fn run(port: u16, pace: u32, length: Duration, recent: &Recent) -> Result<Queries> {
@@ -70,14 +98,13 @@ pub fn run(port: u16, pace: u32, length: Duration, recent: &Recent) -> Result<Qu
     while began.elapsed() < length {
         due += Duration::from_secs(1) / pace.max(1);
         let Some(tokens) = recent.pick(&mut random) else { continue };
-        let body = serde_json::to_vec(&serde_json::json!({"tokens": tokens[..]}))?;
         thread::sleep(due.saturating_duration_since(Instant::now()));
         // The sleep may be late itself: that is not the listener's time.
         let from = Instant::now().min(due + Duration::from_millis(2)).max(due);
-        let answer = http.send("POST /query", &body)?;
+        let found = http.query(&tokens)?;
         queries.times.saturating_record(from.elapsed().as_nanos() as u64);
         queries.answered += 1;
-        queries.found += answer["workers"].as_array().map_or(0, Vec::len) as u64;
+        queries.found += found.len() as u64;
     }
     Ok(queries)
 }

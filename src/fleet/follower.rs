@@ -131,13 +131,18 @@ struct Run {
 
 impl Run {
     fn run(mut self) {
+        let mut looked = Instant::now();
         loop {
             let began = Instant::now();
-            let readable = self.wait();
+            let patience = self.patience();
+            let readable = self.wait(patience);
             let now = Instant::now();
+            let stalled = stall(now - looked, patience, &self.options);
+            looked = now;
             let mut busy = false;
             for (source, readable) in self.sources.iter_mut().zip(readable) {
                 busy |= readable != [false; 3];
+                source.excuse(stalled);
                 source.read(readable, &mut self.decoder, &self.options, now);
                 source.tick(&mut self.decoder, &self.options, now);
             }
@@ -152,13 +157,13 @@ impl Run {
     }
 
     /// Waits until there is something to read or to do. Says what is readable.
-    fn wait(&self) -> Vec<[bool; 3]> {
+    fn wait(&self, patience: Option<Duration>) -> Vec<[bool; 3]> {
         let sockets: Vec<_> = self.sources.iter().map(Source::sockets).collect();
         let mut items = vec![self.woken.as_poll_item(POLLIN)];
         let open = sockets.iter().flatten().flatten();
         items.extend(open.map(|socket| socket.as_poll_item(POLLIN)));
         // Interrupted by a signal: there is nothing to read yet.
-        _ = zmq::poll(&mut items, self.patience());
+        _ = zmq::poll(&mut items, patience.map_or(-1, milliseconds));
         while self.woken.recv_bytes(zmq::DONTWAIT).is_ok() {}
         let mut items = items.iter().skip(1);
         let mut is_readable = |socket: Option<&Socket>| {
@@ -167,14 +172,10 @@ impl Run {
         sockets.iter().map(|sockets| sockets.map(&mut is_readable)).collect()
     }
 
-    /// Milliseconds until something is due, rounded up.
-    fn patience(&self) -> i64 {
-        let due = self.sources.iter().map(|source| source.due(&self.options)).min();
-        due.map_or(-1, |due| {
-            let left = due.saturating_duration_since(Instant::now());
-            let left = left.min(Duration::from_secs(3_600)).as_micros();
-            i64::try_from(left.div_ceil(1_000)).unwrap_or(i64::MAX)
-        })
+    /// How long to wait until something is due, if anything ever is.
+    fn patience(&self) -> Option<Duration> {
+        let due = self.sources.iter().map(|source| source.due(&self.options)).min()?;
+        Some(due.saturating_duration_since(Instant::now()).min(Duration::from_secs(3_600)))
     }
 
     /// Does what was asked for. Whether to end.
@@ -196,5 +197,35 @@ impl Run {
                 Err(TryRecvError::Empty) => return false,
             }
         }
+    }
+}
+
+/// Rounded up: nothing is due before.
+fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(i64::MAX)
+}
+
+/// For how long the thread did not look at its sockets, though it was to wait
+/// no longer than `patience`: the process was stopped, or a history took long.
+/// That is no silence of a publisher's. Less than counts is none.
+fn stall(since: Duration, patience: Option<Duration>, options: &Options) -> Duration {
+    let stalled = patience.map_or(Duration::ZERO, |patience| since.saturating_sub(patience));
+    if stalled < options.dead_after / 8 { Duration::ZERO } else { stalled }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_what_goes_beyond_the_wait_and_is_worth_counting() {
+        let options = Options { dead_after: Duration::from_secs(8), ..Options::default() };
+        let seconds = Duration::from_secs_f64;
+        let of = |since, patience| stall(seconds(since), patience, &options);
+        assert_eq!(of(0.5, Some(seconds(0.4))), Duration::ZERO);
+        assert_eq!(of(1.3, Some(seconds(0.4))), Duration::ZERO);
+        assert_eq!(of(30.0, Some(seconds(0.5))), seconds(29.5));
+        assert_eq!(of(30.0, Some(seconds(60.0))), Duration::ZERO);
+        assert_eq!(of(30.0, None), Duration::ZERO);
     }
 }

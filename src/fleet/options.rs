@@ -24,7 +24,9 @@ pub struct Options {
     /// whether the newest batches were lost: 1 s. Above a third of
     /// `dead_after` that counts instead.
     pub check_after: Duration,
-    /// How long the replay socket may pause while it answers: 2 s.
+    /// How long the replay socket may pause while it answers: 2 s. Once an
+    /// answer has brought something, a quarter of that: its end may have been
+    /// lost, as other parts may, and the rest is asked for.
     pub replay_timeout: Duration,
     /// The first wait before a broken connection is tried again: 100 ms. It
     /// doubles with each failure.
@@ -65,6 +67,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How long an answer that has brought something may pause.
+    pub(super) fn replay_pause(&self) -> Duration {
+        (self.replay_timeout / 4).max(Duration::from_millis(1))
+    }
+
     /// How often a silent publisher is asked.
     pub(super) fn check_every(&self) -> Duration {
         self.check_after.min(self.dead_after / 3).max(Duration::from_millis(1))

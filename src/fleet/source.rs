@@ -3,11 +3,12 @@
 //! The numbers' logic is [`Sequence`]'s; here are the clock and the sockets
 //! that it does without.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 use zmq::Context;
 
 use super::follower::Follow;
@@ -77,6 +78,9 @@ pub(super) struct Source {
     heard: Option<Instant>,
     /// When it is next asked for one.
     check_due: Instant,
+    /// When it is next asked although it is not silent, because its history is
+    /// to be read again.
+    reread_due: Option<Instant>,
     dead: bool,
     forgotten: bool,
     /// What is being told to the rank.
@@ -112,7 +116,12 @@ impl Effects<Payload> for Hands<'_> {
             Way::Live => Origin::Live,
             Way::Replayed => Origin::Replayed,
         };
-        let done = rank.apply(&batch, origin, drops);
+        // Not sound any more, but cleared.
+        let applied = catch_unwind(AssertUnwindSafe(|| rank.apply(&batch, origin, drops)));
+        let Ok(done) = applied else {
+            _ = catch_unwind(AssertUnwindSafe(|| rank.clear()));
+            return lost(rank);
+        };
         totals.stored += done.stored;
         totals.removed += done.removed;
         totals.cleared += done.cleared;
@@ -120,6 +129,7 @@ impl Effects<Payload> for Hands<'_> {
             *delay = batch.ts.and_then(since);
         }
         match (batch.whole, done.cleared) {
+            _ if done.lost => lost(rank),
             (false, _) => Applied::Unreadable,
             (true, 0) => Applied::Changes,
             (true, _) => Applied::Emptied,
@@ -139,6 +149,12 @@ impl Effects<Payload> for Hands<'_> {
     fn ask(&mut self, start: u64) {
         self.work.ask = Some(start);
     }
+}
+
+/// A fault of ours must not end the thread, which has other publishers too.
+fn lost(rank: &Rank) -> Applied {
+    error!(worker = %rank.id(), "a fault of this program: begun anew");
+    Applied::Lost
 }
 
 /// Seconds since a moment of the engine's clock.
@@ -173,6 +189,7 @@ impl Source {
             answers: false,
             heard: None,
             check_due: now,
+            reread_due: None,
             dead: false,
             forgotten: false,
             work: Work {
@@ -291,11 +308,15 @@ impl Source {
             let Some(message) = self.history.as_ref().and_then(History::next) else { return };
             self.answers = true;
             self.alive(options, now);
-            self.answer_due = Some(now + options.replay_timeout);
             let mut hands = Hands { work: &mut self.work, decoder };
             match message {
                 Replayed::Batch(number, payload) => {
                     self.sequence.replayed(number, payload, &mut hands);
+                    let patience = match self.sequence.has_gained() {
+                        true => options.replay_pause(),
+                        false => options.replay_timeout,
+                    };
+                    self.answer_due = Some(now + patience);
                 }
                 Replayed::End => {
                     self.answer_due = None;
@@ -304,6 +325,13 @@ impl Source {
                 Replayed::Malformed => self.malformed(),
             }
             self.put_question(options, now);
+        }
+    }
+
+    /// For so long nobody has looked at its sockets.
+    pub(super) fn excuse(&mut self, stalled: Duration) {
+        for time in [&mut self.heard, &mut self.answer_due].into_iter().flatten() {
+            *time += stalled;
         }
     }
 
@@ -325,8 +353,17 @@ impl Source {
             self.sequence.replay_failed(&mut hands);
             self.put_question(options, now);
         }
-        if self.check_due <= now {
+        if !self.sequence.is_reread_due() {
+            self.reread_due = None;
+        } else if self.reread_due.is_none() {
+            // A question that nobody answers holds live batches back.
+            let down = self.sequence.is_replay_down();
+            let wait = if down { options.replay_timeout * 10 } else { options.check_every() };
+            self.reread_due = Some(now + wait);
+        }
+        if self.check_due <= now || self.reread_due.is_some_and(|due| due <= now) {
             self.check_due = now + options.check_every();
+            self.reread_due = None;
             if self.met && self.links > 0 {
                 let mut hands = Hands { work: &mut self.work, decoder };
                 self.sequence.check(&mut hands);
@@ -349,7 +386,7 @@ impl Source {
             (true, false) => heard + options.forget_after.max(options.dead_after),
             (true, true) => due,
         });
-        for other in [self.reopen, self.answer_due, silent].into_iter().flatten() {
+        for other in [self.reopen, self.reread_due, self.answer_due, silent].into_iter().flatten() {
             due = due.min(other);
         }
         due

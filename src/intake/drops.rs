@@ -79,19 +79,17 @@ reasons! {
     CountsDiffer = "counts_differ",
     /// A store that names one block twice.
     RepeatedHash = "repeated_hash",
-    /// A store for which the index has no room: a limit of its own.
+    /// A store for which an index has no room: a limit of its own. Where it is
+    /// the device's, the blocks count as held on the other tiers alone.
     Full = "full",
-    /// A store of a rank whose last event a panic has cut off: nothing of it is
-    /// known until it is cleared or removed.
+    /// A store that met a panic, a fault of this crate, in an earlier event of
+    /// its rank: all that the rank held was forgotten; see
+    /// [`Applied::lost`](super::Applied::lost).
     Poisoned = "poisoned",
     /// A store that names its own parent.
     OwnParent = "own_parent",
     /// A store below a block that its rank holds on no tier.
     ParentNotFound = "parent_not_found",
-    /// A store that one of the indexes refused for a reason of its own, such
-    /// as a limit. If it was the device's index, the blocks count as held on
-    /// the other tiers alone.
-    IndexRefused = "index_refused",
     /// A store without tokens of a block whose place is not known: no tier
     /// has it, or it would be the device's and no tier has the block above.
     /// Counts blocks.

@@ -62,6 +62,9 @@ pub struct Applied {
     pub cleared: u64,
     /// The rank has left: nothing was done.
     pub left: bool,
+    /// A fault of this crate has cost all that the rank held, as a gap in the
+    /// stream would have: it holds what was stored since.
+    pub lost: bool,
 }
 
 /// What a rank holds.
@@ -107,6 +110,10 @@ impl Rank {
     /// A block that loses its last tier is forgotten when the batch ends: an
     /// offload that is told in the same batch, after the device's eviction,
     /// still finds it.
+    ///
+    /// Should it panic, by a fault of this crate, the rank is cleared by the
+    /// next call, which says so ([`Applied::lost`]), or by
+    /// [`clear`](Self::clear).
     pub fn apply(&self, batch: &Batch<'_>, origin: Origin, drops: &mut Drops) -> Applied {
         let mut state = self.life.state.lock();
         if state.left {
@@ -119,18 +126,23 @@ impl Rank {
             counts: self.life.options.copies && origin == Origin::Live,
             state: &mut state,
             applied: Applied::default(),
-            refused: 0,
+            drops,
         };
+        if work.state.torn {
+            work.clear();
+            work.applied.lost = true;
+        }
+        work.state.torn = true;
         for event in &batch.events {
             match event {
                 Event::Stored(stored) => {
-                    if let Err(reason) = work.store(stored, drops) {
-                        drops.add(reason);
+                    if let Err(reason) = work.store(stored) {
+                        work.drops.add(reason);
                     }
                 }
                 Event::Removed(removed) => {
-                    if let Err(reason) = work.remove(removed, drops) {
-                        drops.add(reason);
+                    if let Err(reason) = work.remove(removed) {
+                        work.drops.add(reason);
                     }
                 }
                 Event::Cleared => {
@@ -140,7 +152,7 @@ impl Rank {
             }
         }
         work.settle();
-        drops.add_many(Reason::IndexRefused, work.refused);
+        work.state.torn = false;
         work.applied
     }
 
@@ -152,6 +164,8 @@ impl Rank {
             self.core.clear(self.life.worker);
             state.forget();
             state.group = None;
+            state.plain = false;
+            state.torn = false;
         }
     }
 
@@ -278,6 +292,8 @@ impl Marks {
 #[derive(Debug)]
 struct State {
     left: bool,
+    /// A batch is being applied, or was when a panic ended it.
+    torn: bool,
     blocks: HashMap<Name, Marks, Fold>,
     /// Blocks on the device.
     device: u64,
@@ -289,6 +305,8 @@ struct State {
     /// The group whose blocks are taken: the first of full attention that
     /// the rank named.
     group: Option<u32>,
+    /// Blocks without a group's number were taken.
+    plain: bool,
     /// Blocks that lost their last tier in this batch; they may have got
     /// another since.
     gone: Vec<SequenceHash>,
@@ -303,12 +321,14 @@ impl State {
         let fold = Fold::random();
         Self {
             left: false,
+            torn: false,
             blocks: HashMap::with_hasher(fold),
             device: 0,
             copies: HashMap::with_hasher(fold),
             salts: HashMap::with_hasher(fold),
             waiting: Waiting::new(fold),
             group: None,
+            plain: false,
             gone: Vec::new(),
             evicted: Vec::new(),
             converted: Vec::new(),
@@ -317,7 +337,8 @@ impl State {
 
     /// Forgets every block.
     fn forget(&mut self) {
-        *self = Self { left: self.left, group: self.group, ..Self::new() };
+        let Self { left, torn, group, plain, .. } = *self;
+        *self = Self { left, torn, group, plain, ..Self::new() };
     }
 
     fn marks(&self, name: SequenceHash) -> Marks {
@@ -361,12 +382,11 @@ struct Work<'w> {
     counts: bool,
     state: &'w mut State,
     applied: Applied,
-    /// Stores that the device's index refused.
-    refused: u64,
+    drops: &'w mut Drops,
 }
 
 impl Work<'_> {
-    fn store(&mut self, stored: &Stored<'_>, drops: &mut Drops) -> Result<(), Reason> {
+    fn store(&mut self, stored: &Stored<'_>) -> Result<(), Reason> {
         if !stored.group.is_full_attention() {
             return Err(Reason::OtherGroup);
         }
@@ -377,7 +397,7 @@ impl Work<'_> {
         if stored.tokens.is_empty() {
             self.check_names(stored)?;
             self.check_group(stored.group)?;
-            self.store_names(stored.hashes, tier, drops);
+            self.store_names(stored.hashes, tier);
             return Ok(());
         }
         let inherited = stored.parent.and_then(|parent| self.state.salts.get(&parent)).cloned();
@@ -406,7 +426,10 @@ impl Work<'_> {
 
     /// Whether the group is the one whose blocks are taken; the first decides.
     fn check_group(&mut self, group: Group<'_>) -> Result<(), Reason> {
-        let Some(index) = group.index else { return Ok(()) };
+        let Some(index) = group.index else {
+            self.state.plain = true;
+            return Ok(());
+        };
         if *self.state.group.get_or_insert(index) == index {
             Ok(())
         } else {
@@ -415,7 +438,7 @@ impl Work<'_> {
     }
 
     /// Blocks whose place is known, or not: by names alone.
-    fn store_names(&mut self, names: &[SequenceHash], tier: Tier, drops: &mut Drops) {
+    fn store_names(&mut self, names: &[SequenceHash], tier: Tier) {
         for &name in names {
             // Also one that lost its last tier in this batch.
             let known = self.state.blocks.get(&name.into()).copied();
@@ -429,7 +452,7 @@ impl Work<'_> {
             if stored {
                 self.applied.stored += 1;
             } else {
-                drops.add(Reason::UnknownBlock);
+                self.drops.add(Reason::UnknownBlock);
             }
         }
     }
@@ -459,7 +482,9 @@ impl Work<'_> {
         if parent.is_some_and(|parent| !self.state.is_held(parent)) {
             return Err(Reason::ParentNotFound);
         }
-        self.core.any.store(self.worker, parent, blocks).map_err(reason_of)?;
+        if let Err(error) = self.core.any.store(self.worker, parent, blocks) {
+            return Err(self.refused(error));
+        }
         for block in blocks {
             self.add_tier(block.sequence, tier);
             self.inherit(block.sequence, &salt);
@@ -533,7 +558,10 @@ impl Work<'_> {
     /// refuses them, the device counts as not holding them.
     fn put(&mut self, parent: Option<SequenceHash>, blocks: &[Block]) {
         let stored = self.core.device.store(self.worker, parent, blocks);
-        self.refused += u64::from(stored.is_err());
+        if let Err(error) = stored {
+            let reason = self.refused(error);
+            self.drops.add(reason);
+        }
         for block in blocks {
             match stored {
                 Ok(()) => self.state.mark(block.sequence, Marks::PLACED),
@@ -545,8 +573,11 @@ impl Work<'_> {
         }
     }
 
-    fn remove(&mut self, removed: &Removed<'_>, drops: &mut Drops) -> Result<(), Reason> {
-        let ours = |index| self.state.group.is_none_or(|group| group == index);
+    fn remove(&mut self, removed: &Removed<'_>) -> Result<(), Reason> {
+        // Where groups have no number, that is as good as number 0.
+        let plain = self.state.plain.then_some(0);
+        let followed = self.state.group.or(plain);
+        let ours = |index| followed.is_none_or(|group| group == index);
         if !removed.group.index.is_none_or(ours) {
             return Err(Reason::OtherGroup);
         }
@@ -555,7 +586,7 @@ impl Work<'_> {
             if tier.is_some_and(|tier| self.remove_tier(name, tier)) {
                 self.applied.removed += 1;
             } else {
-                drops.add(Reason::UnknownRemoval);
+                self.drops.add(Reason::UnknownRemoval);
             }
         }
         Ok(())
@@ -599,6 +630,21 @@ impl Work<'_> {
         self.state.forget();
     }
 
+    /// Why an index refused a store. One that is poisoned knows nothing of the
+    /// rank any more, so the rank begins anew in both.
+    fn refused(&mut self, error: StoreError) -> Reason {
+        match error {
+            StoreError::RepeatedHash { .. } => Reason::RepeatedHash,
+            StoreError::ParentNotFound { .. } => Reason::ParentNotFound,
+            StoreError::IndexFull { .. } | StoreError::WorkerFull { .. } => Reason::Full,
+            StoreError::Poisoned { .. } => {
+                self.clear();
+                self.applied.lost = true;
+                Reason::Poisoned
+            }
+        }
+    }
+
     /// Tells the device's index what it no longer holds.
     fn tell_evicted(&mut self) {
         if !self.state.evicted.is_empty() {
@@ -634,15 +680,80 @@ impl Work<'_> {
     }
 }
 
-/// Why the index of any tier refused a store.
-fn reason_of(error: StoreError) -> Reason {
-    match error {
-        StoreError::RepeatedHash { .. } => Reason::RepeatedHash,
-        StoreError::ParentNotFound { .. } => Reason::ParentNotFound,
-        StoreError::IndexFull { .. } | StoreError::WorkerFull { .. } => Reason::Full,
-        StoreError::Poisoned { .. } => Reason::Poisoned,
-    }
-}
-
 /// So that the sizes that are stated stay true.
 const _: () = assert!(size_of::<(Name, Marks)>() == 12 && size_of::<LocalHash>() == 8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Index;
+    use crate::intake::Residency;
+
+    const WORKER: WorkerId = WorkerId::new(1, 0);
+
+    /// One block of one token below another.
+    fn store(rank: &Rank, parent: Option<u64>, name: u64) -> (Applied, Drops) {
+        let mut drops = Drops::new();
+        let stored = Stored {
+            hashes: &[SequenceHash(name)],
+            parent: parent.map(SequenceHash),
+            tokens: &[name as u32],
+            block_size: 1,
+            ..Stored::default()
+        };
+        let events = vec![Event::Stored(stored)];
+        let batch = Batch { ts: None, rank: None, events, whole: true };
+        (rank.apply(&batch, Origin::Live, &mut drops), drops)
+    }
+
+    fn holds(residency: &Residency, names: &[u64]) {
+        for index in [residency.device(), residency.any()] {
+            index.flush();
+            let events = index.export(WORKER);
+            let held = events.iter().flat_map(|event| match event {
+                crate::Event::Stored { blocks, .. } => &blocks[..],
+                _ => &[],
+            });
+            let mut held: Vec<u64> = held.map(|block| block.sequence.0).collect();
+            held.sort_unstable();
+            assert_eq!(held, names);
+            index.check();
+        }
+    }
+
+    #[test]
+    fn a_rank_that_a_panic_poisoned_in_one_index_begins_anew_in_both() {
+        for poison_device in [true, false] {
+            let residency = Residency::new(1);
+            let rank = residency.join(WORKER, RankOptions::default());
+            store(&rank, None, 1);
+            store(&rank, Some(1), 2);
+            let index: &Index = if poison_device { residency.device() } else { residency.any() };
+            index.shared().poison_worker(WORKER);
+            let (applied, drops) = store(&rank, Some(2), 3);
+            assert!(applied.lost && drops.of(Reason::Poisoned) == 1, "{applied:?} {drops:?}");
+            assert_eq!(rank.stats(), RankStats::default());
+            holds(&residency, &[]);
+            // Nothing is left of it.
+            let (applied, drops) = store(&rank, None, 4);
+            assert!(!applied.lost && drops.total() == 0, "{applied:?} {drops:?}");
+            holds(&residency, &[4]);
+        }
+    }
+
+    #[test]
+    fn a_rank_whose_batch_a_panic_has_torn_begins_anew_with_the_next() {
+        let residency = Residency::new(1);
+        let rank = residency.join(WORKER, RankOptions::default());
+        store(&rank, None, 1);
+        rank.life.state.lock().torn = true;
+        let (applied, drops) = store(&rank, None, 2);
+        assert!(applied.lost && drops.total() == 0, "{applied:?} {drops:?}");
+        holds(&residency, &[2]);
+        rank.life.state.lock().torn = true;
+        rank.clear();
+        let (applied, _) = store(&rank, None, 3);
+        assert!(!applied.lost, "cleared meanwhile");
+        holds(&residency, &[3]);
+    }
+}

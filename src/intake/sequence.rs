@@ -89,6 +89,9 @@ pub enum Applied {
     Emptied,
     /// Some of it, or all, could not be read: nobody knows what is missing.
     Unreadable,
+    /// A fault on this side has cost what was known: that begins anew with the
+    /// next batch, and the history is to be read again.
+    Lost,
 }
 
 /// Why a rank was cleared.
@@ -203,8 +206,8 @@ pub struct Sequence<P> {
     has_history: bool,
     /// The replay socket did not answer last time.
     down: bool,
-    /// Batches were given up because it did not answer: once it does, they may
-    /// be had.
+    /// Batches were given up because it did not answer, or lost to a fault on
+    /// this side: once it answers, they may be had.
     reread_due: bool,
     counts: Counts,
 }
@@ -252,9 +255,21 @@ impl<P: AsRef<[u8]>> Sequence<P> {
         self.question.is_some_and(|question| question.purpose != Purpose::Check)
     }
 
+    /// Whether the answer under way has brought something new.
+    pub fn has_gained(&self) -> bool {
+        self.question.is_some_and(|question| question.useful)
+    }
+
     /// Whether the replay socket did not answer when last asked.
     pub fn is_replay_down(&self) -> bool {
         self.down
+    }
+
+    /// Whether the history is to be read again: the next [`check`](Self::check)
+    /// does, if it is answered. To be called for now and then even while live
+    /// batches come.
+    pub fn is_reread_due(&self) -> bool {
+        self.reread_due && !self.whole
     }
 
     /// The number of the last batch applied since the last clear.
@@ -539,6 +554,12 @@ impl<P: AsRef<[u8]>> Sequence<P> {
             Applied::Changes => {}
             Applied::Emptied => self.whole = true,
             Applied::Unreadable => self.whole = false,
+            Applied::Lost => {
+                self.whole = false;
+                self.first = number.saturating_add(1);
+                // Not over and over, if it is the history that does it.
+                self.reread_due |= self.has_replay && way == Way::Live;
+            }
         }
     }
 
@@ -600,8 +621,13 @@ impl<P: AsRef<[u8]>> Sequence<P> {
     /// The answer was torn, or did not come to its end.
     fn ask_again(&mut self, question: Question, effects: &mut impl Effects<P>) {
         self.vain += 1;
-        // What was applied has shown who answers: it goes on from there.
-        self.ask(if question.useful { Purpose::Heal } else { question.purpose }, effects);
+        if question.useful {
+            // What was applied has shown who answers: it goes on from there.
+            self.unproven = false;
+            self.ask(Purpose::Heal, effects);
+        } else {
+            self.ask(question.purpose, effects);
+        }
     }
 
     fn hold(&mut self, number: u64, payload: P) {

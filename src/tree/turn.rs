@@ -80,8 +80,10 @@ impl Shared {
         }
     }
 
-    /// What a panic does, for the models.
-    #[cfg(kvradix_loom)]
+    /// What a panic does, for models and tests.
+    #[cfg(any(kvradix_loom, test))]
+    // The tests are those of a feature.
+    #[allow(dead_code)]
     pub(crate) fn poison_worker(&self, worker: WorkerId) {
         let lane = self.lanes().into_iter().find(|lane| lane.worker == worker);
         if let Some(lane) = lane {

@@ -29,6 +29,8 @@ pub struct RankOracle {
     pub copies: bool,
     held: HashMap<u64, Held>,
     group: Option<u32>,
+    /// Blocks of no numbered group were taken.
+    plain: bool,
 }
 
 fn tier(medium: &Option<String>) -> String {
@@ -73,7 +75,8 @@ impl RankOracle {
         ghosts: &mut HashMap<u64, Held>,
         dropped: &mut Vec<Reason>,
     ) {
-        if remove.group.is_some_and(|group| self.group.is_some_and(|ours| ours != group)) {
+        let ours = self.group.or(self.plain.then_some(0));
+        if remove.group.is_some_and(|group| ours.is_some_and(|ours| ours != group)) {
             dropped.push(Reason::OtherGroup);
             return;
         }
@@ -113,7 +116,7 @@ impl RankOracle {
             if other(&self.group) {
                 return Err(Reason::OtherGroup);
             }
-            self.group = self.group.or(store.group);
+            self.take(store.group);
             for name in &store.hashes {
                 let known = self.held.get(name).or(ghosts.get(name));
                 // A device's block needs a named one above it, or none.
@@ -142,7 +145,7 @@ impl RankOracle {
         if other(&self.group) {
             return Err(Reason::OtherGroup);
         }
-        self.group = self.group.or(store.group);
+        self.take(store.group);
         let mut path = match store.parent {
             None => Vec::new(),
             Some(parent) => self.held.get(&parent).ok_or(Reason::ParentNotFound)?.path.clone(),
@@ -159,6 +162,11 @@ impl RankOracle {
             add(held, &store.medium, counts);
         }
         Ok(())
+    }
+
+    fn take(&mut self, group: Option<u32>) {
+        self.group = self.group.or(group);
+        self.plain |= group.is_none();
     }
 
     /// The media that hold this block, in capitals.

@@ -329,6 +329,23 @@ fn only_one_group_of_full_attention_is_followed() {
 }
 
 #[test]
+fn removals_of_another_group_leave_blocks_of_no_numbered_one() {
+    let mut hand = Hand::new(true);
+    let remove = |group| match removed(&[100], "GPU") {
+        Said::Remove(remove) => Said::Remove(Remove { group, ..remove }),
+        other => other,
+    };
+    hand.live(&[stored(None, &[1], "GPU")]);
+    hand.live(&[remove(Some(1))]);
+    assert_eq!(hand.dropped(), [(Reason::OtherGroup, 1)]);
+    assert_eq!(hand.depths(&[1]), (1, 1));
+    // The first group may go without its number.
+    hand.live(&[remove(Some(0))]);
+    assert_eq!(hand.dropped(), []);
+    assert_eq!(hand.depths(&[1]), (0, 0));
+}
+
+#[test]
 fn stores_that_cannot_be_are_refused_whole() {
     let mut hand = Hand::new(false);
     hand.live(&[stored(None, &[1], "GPU")]);
@@ -347,6 +364,27 @@ fn stores_that_cannot_be_are_refused_whole() {
     };
     refused(wide(offloaded(&[100], "CPU")), Reason::OtherBlockSize);
     refused(wide(stored(None, &[2, 3, 4, 5], "CPU")), Reason::OtherBlockSize);
+}
+
+#[test]
+fn what_an_index_has_no_room_for_is_counted_and_not_held_there() {
+    let index = |most| Index::builder().drain_threads(0).max_worker_blocks(most).build();
+    for (device, any) in [(2, 9), (9, 2)] {
+        let residency = Residency::with_indexes(1, index(device), index(any));
+        let rank = residency.join(WORKER, RankOptions::default().copies(true));
+        let mut hand = Hand { residency, rank, drops: Drops::new(), rng: rng(3) };
+        hand.live(&[stored(None, &[1, 2], "GPU"), stored(None, &[1, 2], "GPU")]);
+        hand.live(&[offloaded(&[200], "CPU"), stored(Some(200), &[3, 4], "GPU")]);
+        assert_eq!(hand.dropped(), [(Reason::Full, 1)]);
+        let stats = hand.rank.stats();
+        assert_eq!((stats.device, stats.any, stats.copies, stats.waiting), (2, 2, 2, 0));
+        assert_eq!(hand.depths(&[1, 2, 3, 4]), (2, 2));
+        // There is room again.
+        hand.live(&[removed(&[100], "GPU"), removed(&[100], "GPU")]);
+        hand.live(&[stored(Some(200), &[3], "GPU"), stored(None, &[1], "CPU")]);
+        assert_eq!(hand.depths(&[1, 2, 3, 4]).0, 0);
+        assert_eq!(hand.rank.stats().device, 2);
+    }
 }
 
 #[test]

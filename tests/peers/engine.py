@@ -78,7 +78,9 @@ class Rank:
         self.drop = 0
         self.deaf = False
         self.held = Holding(args.copies)
-        self.pub = context.socket(zmq.PUB)
+        # A PUB that can also be asked who has subscribed.
+        self.pub = context.socket(zmq.XPUB)
+        self.pub.setsockopt(zmq.XPUB_VERBOSE, 1)
         self.pub.set_hwm(args.hwm)
         self.pub.setsockopt(zmq.LINGER, 0)
         if args.sndbuf:
@@ -269,6 +271,12 @@ class Engine:
             rank.drop = command["batches"]
         elif op == "deaf":
             rank.deaf = command["deaf"]
+        elif op == "subscribed":
+            arrived = False
+            while not arrived and rank.pub.poll(30_000):
+                # The other kind is of somebody who leaves.
+                arrived = rank.pub.recv()[:1] == b"\x01"
+            return {"subscribed": arrived}
         elif op == "twice":
             # The newest batches are sent once more.
             for number, payload in list(rank.buffer)[-command["batches"] :]:

@@ -238,6 +238,13 @@ impl Engine {
         self.tell::<Value>(json!({"op": "drop", "rank": rank, "batches": batches}));
     }
 
+    /// Returns once somebody's subscription has arrived: what is published
+    /// from then on is sent.
+    pub fn subscribed(&mut self, rank: u32) {
+        let answer: Value = self.tell(json!({"op": "subscribed", "rank": rank}));
+        assert_eq!(answer, json!({"subscribed": true}));
+    }
+
     pub fn prompts(&mut self) -> Vec<Served> {
         let mut answer: Value = self.tell(json!({"op": "prompts"}));
         serde_json::from_value(answer["prompts"].take()).expect("prompts")

@@ -82,6 +82,8 @@ pub fn run(args: &ListenArgs) -> Result<()> {
 }
 
 async fn serve_until_told(args: &ListenArgs, app: Arc<App>) -> Result<()> {
+    // Before it says that it serves: from then on it ends as it should.
+    let told = told(app.clone())?;
     let listener = TcpListener::bind(args.http)
         .await
         .with_context(|| format!("listening on {}", args.http))?;
@@ -90,7 +92,6 @@ async fn serve_until_told(args: &ListenArgs, app: Arc<App>) -> Result<()> {
     if !address.ip().is_loopback() {
         tracing::warn!("whoever reaches this address may ask, and change the fleet");
     }
-    let told = told(app.clone())?;
     let timeout = Duration::from_secs_f64(args.request_timeout);
     let limits = serve::Limits { connections: args.connections.into(), timeout };
     let routes = routes::routes(app, args.max_body as usize, timeout);
