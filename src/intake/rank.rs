@@ -279,6 +279,9 @@ impl Marks {
 struct State {
     left: bool,
     blocks: HashMap<Name, Marks, Fold>,
+    /// For how many blocks their table was made. What it says itself leaves
+    /// out the room that removed ones have left behind.
+    room: usize,
     /// Blocks on the device.
     device: u64,
     /// Copies beyond the first.
@@ -304,6 +307,7 @@ impl State {
         Self {
             left: false,
             blocks: HashMap::with_hasher(fold),
+            room: 0,
             device: 0,
             copies: HashMap::with_hasher(fold),
             salts: HashMap::with_hasher(fold),
@@ -610,6 +614,7 @@ impl Work<'_> {
     /// The end of the batch: what no tier holds is forgotten.
     fn settle(&mut self) {
         self.tell_evicted();
+        self.state.room = self.state.blocks.capacity().max(self.state.room);
         let mut gone = std::mem::take(&mut self.state.gone);
         gone.retain(|&name| {
             let marks = self.state.marks(name);
@@ -621,9 +626,10 @@ impl Work<'_> {
         });
         if !gone.is_empty() {
             self.core.any.remove(self.worker, &gone);
-            let blocks = &mut self.state.blocks;
-            if blocks.capacity() > 1_024 && blocks.len() * 8 < blocks.capacity() {
+            let State { blocks, room, .. } = &mut *self.state;
+            if *room > 1_024 && blocks.len() * 8 < *room {
                 blocks.shrink_to(blocks.len() * 2);
+                *room = blocks.capacity();
             }
         }
         gone.clear();
