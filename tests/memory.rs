@@ -162,6 +162,23 @@ fn a_query_into_a_warm_answer_takes_no_memory() {
     }
 }
 
+/// It is refused before anything is made for it.
+#[test]
+fn a_batch_that_no_limit_has_room_for_takes_no_memory() {
+    let _alone = alone();
+    let prompt = Index::builder().drain_threads(0);
+    let batch = blocks((0..1_000_000).map(|n| (n, n)));
+    for index in [prompt.clone().max_blocks(999_999).build(), prompt.max_worker_blocks(9).build()] {
+        index.store(worker(1), None, &batch[..9]).unwrap();
+        for who in [1, 2] {
+            let before = taken();
+            let refused = index.store(worker(who), None, &batch);
+            assert_eq!(taken() - before, 0, "{refused:?}");
+            refused.unwrap_err();
+        }
+    }
+}
+
 /// An answer is a plain value: kept for long, it keeps nothing of the tree.
 #[test]
 fn an_answer_kept_for_long_holds_no_memory_of_the_tree() {

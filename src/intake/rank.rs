@@ -295,6 +295,9 @@ struct State {
     /// A batch is being applied, or was when a panic ended it.
     torn: bool,
     blocks: HashMap<Name, Marks, Fold>,
+    /// For how many blocks their table was made. What it says itself leaves
+    /// out the room that removed ones have left behind.
+    room: usize,
     /// Blocks on the device.
     device: u64,
     /// Copies beyond the first.
@@ -323,6 +326,7 @@ impl State {
             left: false,
             torn: false,
             blocks: HashMap::with_hasher(fold),
+            room: 0,
             device: 0,
             copies: HashMap::with_hasher(fold),
             salts: HashMap::with_hasher(fold),
@@ -656,6 +660,7 @@ impl Work<'_> {
     /// The end of the batch: what no tier holds is forgotten.
     fn settle(&mut self) {
         self.tell_evicted();
+        self.state.room = self.state.blocks.capacity().max(self.state.room);
         let mut gone = std::mem::take(&mut self.state.gone);
         gone.retain(|&name| {
             let marks = self.state.marks(name);
@@ -667,9 +672,10 @@ impl Work<'_> {
         });
         if !gone.is_empty() {
             self.core.any.remove(self.worker, &gone);
-            let blocks = &mut self.state.blocks;
-            if blocks.capacity() > 1_024 && blocks.len() * 8 < blocks.capacity() {
+            let State { blocks, room, .. } = &mut *self.state;
+            if *room > 1_024 && blocks.len() * 8 < *room {
                 blocks.shrink_to(blocks.len() * 2);
+                *room = blocks.capacity();
             }
         }
         gone.clear();

@@ -39,7 +39,7 @@ pub enum Error {
         worker: WorkerId,
     },
     /// The index refused a run: the snapshot was not made from an index, or
-    /// has more than this one's [limits](super#limits) allow.
+    /// has more than this one's [limits](crate::snapshot#limits) allow.
     Refused {
         /// Why.
         error: StoreError,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kvradix::fault::{self, Fault};
 use kvradix::reference::ReferenceIndex;
-use kvradix::{Index, LocalHash, Matches, WorkerId};
+use kvradix::{Index, LocalHash, Matches, StoreError, WorkerId};
 use kvradix_fault_tests::{in_time, survive};
 use rand::prelude::*;
 use rand::rngs::SmallRng;
@@ -16,6 +16,8 @@ use crate::common::{below, blocks, depth, names, query, worker};
 
 const KEPT: WorkerId = worker(900);
 const CHAIN: u64 = 40;
+/// Most blocks of a tree whose limit is met.
+const LIMIT: u64 = 120;
 
 fn chain() -> Vec<kvradix::Block> {
     blocks((0..CHAIN).map(|n| (n, n % 2)))
@@ -38,13 +40,24 @@ fn write(index: &Index, ops: &[Op], seed: u64) -> Vec<Op> {
         if rng.random_ratio(1, 4) {
             fault::arm(rng.random_range(0..80));
         }
+        let mut full = false;
         let applied = survive(|| match op {
-            Op::Store { worker, parent, blocks } => _ = index.store(*worker, *parent, blocks),
+            Op::Store { worker, parent, blocks } => {
+                let stored = index.store(*worker, *parent, blocks);
+                full = matches!(
+                    stored,
+                    Err(StoreError::IndexFull { .. } | StoreError::WorkerFull { .. })
+                );
+            }
             Op::Remove { worker, names } => index.remove(*worker, names),
             Op::Clear { worker } => index.clear(*worker),
             _ => index.remove_worker(*worker),
         });
         fault::disarm();
+        if full && applied.is_ok() {
+            // Refused whole.
+            continue;
+        }
         let heals = matches!(op, Op::Clear { .. } | Op::Leave { .. });
         if applied.is_err() {
             poisoned.insert(*worker);
@@ -80,8 +93,10 @@ fn writers_and_readers(naming: Naming, seed: u64) {
         Index::builder().drain_threads(0).run_blocks(4).hub_threshold(1),
         Index::builder().drain_threads(0),
         Index::builder().drain_threads(1).drain_threshold(1).run_blocks(8).hub_threshold(2),
+        Index::builder().run_blocks(4).max_blocks(LIMIT).max_worker_blocks(CHAIN),
+        Index::builder().drain_threads(0).hub_threshold(1).max_blocks(LIMIT),
     ];
-    for setup in setups {
+    for (limited, setup) in [false, false, false, true, true].into_iter().zip(setups) {
         let index = setup.build();
         index.store(KEPT, None, &chain()).unwrap();
         let streams = streams(mode, seed, 500, 3);
@@ -147,10 +162,16 @@ fn writers_and_readers(naming: Naming, seed: u64) {
             assert_eq!(index.held(known), reference.held(known), "{known}");
         }
         assert_eq!(index.stats().tree_blocks, reference.stats().tree_blocks);
+        assert_eq!(index.stats().limited_blocks > 0, limited, "limits are met");
         for known in index.workers() {
             index.remove_worker(known);
         }
         crate::common::assert_empty(&index);
+        // Whatever panicked, all room is there again.
+        let all = blocks((0..LIMIT).map(|n| (n, n)));
+        all.chunks(CHAIN as usize).zip(0..).for_each(|(part, who)| {
+            index.store(worker(who), None, part).unwrap();
+        });
     }
 }
 
