@@ -28,6 +28,7 @@ mod scratch;
 mod shared;
 mod slot_array;
 mod slots;
+mod spread;
 mod store;
 mod strays;
 mod turn;
@@ -75,8 +76,10 @@ pub(crate) struct TreeConfig {
     pub(crate) hub_threshold: usize,
     /// Children at which a hub of one shard gets more.
     pub(crate) wide_threshold: usize,
-    /// Shards of a wide hub; the root's is one from the start.
+    /// Shards of a wide hub.
     pub(crate) wide_shards: usize,
+    /// Shards of the root's hub, from the start.
+    pub(crate) root_shards: usize,
     /// Shards of the lookup.
     pub(crate) lookup_shards: usize,
     /// Most blocks of the tree, or `NO_LIMIT`.
@@ -104,10 +107,8 @@ impl Tree {
     fn new(config: TreeConfig) -> Self {
         let config = TreeConfig { run_blocks: Tree::clamp_run(config.run_blocks), ..config };
         let (fold, pool) = (Fold::random(), Arc::new(SlotPool::default()));
-        // In the models children of the root meet in one shard.
-        let root_shards = if cfg!(kvradix_loom) { 1 } else { config.wide_shards };
         Self {
-            root: Node::root(Hub::new(root_shards, fold, false)),
+            root: Node::root(Hub::new(config.root_shards, fold, false)),
             lookup: Lookup::new(config.lookup_shards),
             roster: Roster::new(pool.clone()),
             garbage: Garbage::new(pool),

@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 use super::node::Node;
 use super::place::{SPARE_BITS, pack, unpack_bits, unpack_node};
 use crate::LocalHash;
-use crate::sync::{AtomicU64, Guard, Mutant, Ordering, Witness, mutant, prefetch};
+use crate::sync::{AtomicU64, Guard, Mutant, Ordering, Witness, mutant};
 
 /// One child's slot: `EMPTY`, `REMOVED`, or a child's address and the tag of
 /// its key.
@@ -230,13 +230,13 @@ impl<'a> Slots<'a> {
     /// Every child. Steady only under the shard's lock.
     pub(super) fn children(self) -> impl Iterator<Item = NonNull<Node>> {
         // So many ahead, the nodes are fetched: who walks all looks at each.
-        const AHEAD: usize = 8;
+        const AHEAD: usize = 16;
         let slots = self.slots();
         // Acquire: pairs with the release in `put`.
         let child = |slot: &Slot| NonNull::new(unpack_node(slot.0.load(Ordering::Acquire)));
         slots.iter().enumerate().filter_map(move |(at, slot)| {
             if let Some(ahead) = slots.get(at + AHEAD).and_then(child) {
-                prefetch(ahead.as_ptr());
+                Node::prefetch_key(ahead.as_ptr());
             }
             child(slot)
         })
