@@ -28,6 +28,7 @@ mod scratch;
 mod shared;
 mod slot_array;
 mod slots;
+mod spread;
 mod store;
 mod strays;
 mod turn;
@@ -79,8 +80,10 @@ pub(crate) struct TreeConfig {
     pub(crate) hub_threshold: usize,
     /// Children at which a hub of one shard gets more.
     pub(crate) wide_threshold: usize,
-    /// Shards of a wide hub; the root's is one from the start.
+    /// Shards of a wide hub.
     pub(crate) wide_shards: usize,
+    /// Shards of the root's hub, from the start.
+    pub(crate) root_shards: usize,
     /// Shards of the lookup.
     pub(crate) lookup_shards: usize,
     /// Most blocks of the tree, or `NO_LIMIT`.
@@ -108,9 +111,7 @@ impl Tree {
     fn new(config: TreeConfig) -> Self {
         let config = TreeConfig { run_blocks: Tree::clamp_run(config.run_blocks), ..config };
         let (fold, pool) = (Fold::random(), Arc::new(SlotPool::default()));
-        // In the models children of the root meet in one shard.
-        let root_shards = if cfg!(kvradix_loom) { 1 } else { config.wide_shards };
-        let top = Arc::new(Hub::new(root_shards, fold, false));
+        let top = Arc::new(Hub::new(config.root_shards, fold, false));
         Self {
             root: Node::root(top.clone()),
             top,

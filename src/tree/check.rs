@@ -188,7 +188,7 @@ impl Shared {
         let nodes: BTreeMap<usize, &Node> = names
             .nodes
             .iter()
-            .map(|place| Names::node_of(*place, guard))
+            .map(|(place, ())| Names::node_of(place, guard))
             .map(|node| (std::ptr::from_ref(node).addr(), node))
             .collect();
         let known: BTreeSet<usize> = nodes.keys().copied().collect();

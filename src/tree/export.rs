@@ -91,9 +91,9 @@ impl<'a> Export<'a> {
     fn find_stops(&mut self) {
         let mut known = HashMap::<usize, usize, Fold>::with_hasher(self.tree.fold);
         let mut path: Vec<Arc<Node>> = Vec::new();
-        for start in &self.holdings.names.nodes {
+        for (start, ()) in self.holdings.names.nodes.iter() {
             let guard = pin();
-            let mut node = owner_of(Names::node_of(*start, &guard), &guard);
+            let mut node = owner_of(Names::node_of(start, &guard), &guard);
             drop(guard);
             // Up to a node that is listed, or the root.
             let mut above = loop {

@@ -103,7 +103,7 @@ impl Lane {
     #[inline]
     pub(super) fn note(&self, holdings: &Holdings) {
         let Holdings { names, scratch } = holdings;
-        self.figures.set(names.count, scratch, size_of::<Self>() + names.bytes);
+        self.figures.set(names.count, scratch, size_of::<Self>() + names.bytes());
     }
 
     /// Whether removals wait.

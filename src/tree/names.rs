@@ -13,12 +13,10 @@ use super::Tree;
 use super::levels;
 use super::node::Node;
 use super::place::Place;
+use super::spread::Spread;
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
-use crate::sync::{Fold, Guard, HashMap, HashSet};
-
-/// Entries for which an emptied map may keep room.
-const KEPT: usize = 64;
+use crate::sync::{Fold, Guard};
 
 /// What one worker holds and by which names. Guarded by its lane's lock.
 pub(super) struct Names {
@@ -28,25 +26,13 @@ pub(super) struct Names {
     pub(super) count: usize,
     /// The nodes in which the worker holds something: the place of the first
     /// block of each. What is held is in the tree, so they need no owner here.
-    pub(super) nodes: HashSet<Place, Fold>,
+    pub(super) nodes: Spread<Place, ()>,
     /// The last block of the last store, below which the next one often
     /// goes; `None` once the worker no longer has it so.
     pub(super) latest: Option<(SequenceHash, Place)>,
-    private: HashMap<SequenceHash, Place, Fold>,
+    private: Spread<SequenceHash, Place>,
     /// Places with private names.
-    aliases: HashMap<Place, Aliases, Fold>,
-    rooms: Rooms,
-    /// Bytes of the three tables, counted anew when one changes its size.
-    pub(super) bytes: usize,
-}
-
-/// For how many entries the tables were made. What they say themselves is for
-/// how many there is room now: less, once entries have come and gone.
-#[derive(Default)]
-struct Rooms {
-    nodes: usize,
-    private: usize,
-    aliases: usize,
+    aliases: Spread<Place, Aliases>,
 }
 
 /// The names of a place that has private ones.
@@ -69,12 +55,10 @@ impl Names {
         Self {
             slot,
             count: 0,
-            nodes: HashSet::with_hasher(fold),
+            nodes: Spread::with_hasher(fold),
             latest: None,
-            private: HashMap::with_hasher(fold),
-            aliases: HashMap::with_hasher(fold),
-            rooms: Rooms::default(),
-            bytes: 0,
+            private: Spread::with_hasher(fold),
+            aliases: Spread::with_hasher(fold),
         }
     }
 
@@ -160,29 +144,19 @@ impl Names {
         place: Place,
         held: bool,
     ) -> Option<Place> {
-        let full = self.private.len() == self.private.capacity()
-            || self.aliases.len() == self.aliases.capacity();
         let before = self.private.insert(name, place);
         debug_assert!(before != Some(place));
-        let fresh = Aliases { private: 0, canonical: held };
-        self.aliases.entry(place).or_insert(fresh).private += 1;
-        self.count += 1;
-        if full {
-            self.count_bytes();
+        match self.aliases.get_mut(&place) {
+            Some(aliases) => aliases.private += 1,
+            None => _ = self.aliases.insert(place, Aliases { private: 1, canonical: held }),
         }
+        self.count += 1;
         before
     }
 
     /// Takes a private name out of the map, to be given up at its place.
     pub(super) fn take_private(&mut self, name: SequenceHash) -> Option<Place> {
-        if self.private.is_empty() {
-            return None;
-        }
-        let place = self.private.remove(&name);
-        if shrink(&mut self.private, &mut self.rooms.private) {
-            self.count_bytes();
-        }
-        place
+        if self.private.is_empty() { None } else { self.private.remove(&name) }
     }
 
     /// Gives up a name of a held place: a private one, already out of the
@@ -202,9 +176,6 @@ impl Names {
         let Aliases { private, canonical } = *aliases;
         if private == 0 {
             self.aliases.remove(&place);
-            if shrink(&mut self.aliases, &mut self.rooms.aliases) {
-                self.count_bytes();
-            }
         }
         private == 0 && !canonical
     }
@@ -213,27 +184,13 @@ impl Names {
     pub(super) fn forget_all(&mut self) {
         self.count = 0;
         self.latest = None;
-        self.nodes.shrink_to_fit();
         self.private.clear();
-        self.private.shrink_to_fit();
         self.aliases.clear();
-        self.aliases.shrink_to_fit();
-        self.rooms = Rooms::default();
-        self.count_bytes();
     }
 
-    #[cold]
-    fn count_bytes(&mut self) {
-        let Rooms { nodes, private, aliases } = &mut self.rooms;
-        // One that has just grown is as full as it was made for.
-        *nodes = self.nodes.capacity().max(*nodes);
-        *private = self.private.capacity().max(*private);
-        *aliases = self.aliases.capacity().max(*aliases);
-        // A control byte for each entry; 8 buckets for 7 entries.
-        let entries = *nodes * (size_of::<Place>() + 1)
-            + *private * (size_of::<(SequenceHash, Place)>() + 1)
-            + *aliases * (size_of::<(Place, Aliases)>() + 1);
-        self.bytes = entries + entries / 7;
+    /// Bytes of the three maps.
+    pub(super) fn bytes(&self) -> usize {
+        self.nodes.bytes() + self.private.bytes() + self.aliases.bytes()
     }
 
     /// Forgets everything, whatever is true of it.
@@ -244,59 +201,29 @@ impl Names {
 
     /// Panics where a map has more room than its entries are worth.
     pub(super) fn check_room(&self) {
-        let Names { nodes, private, aliases, rooms, .. } = self;
-        for (what, room, capacity, len) in [
-            ("nodes", rooms.nodes, nodes.capacity(), nodes.len()),
-            ("private names", rooms.private, private.capacity(), private.len()),
-            ("places with private names", rooms.aliases, aliases.capacity(), aliases.len()),
-        ] {
-            let room = room.max(capacity);
-            assert!(room <= KEPT.max(len * 8), "room for {room} {what}, {len} there");
-        }
+        self.nodes.check("nodes");
+        self.private.check("private names");
+        self.aliases.check("places with private names");
     }
 
     /// Every private name and its place.
     pub(super) fn privates(&self) -> impl Iterator<Item = (SequenceHash, Place)> {
-        self.private.iter().map(|(name, place)| (*name, *place))
+        self.private.iter()
     }
 
     /// Calls `let_go` for each node in which the worker holds something, which
     /// it then does not.
-    pub(super) fn let_go_nodes(&mut self, mut let_go: impl FnMut(Place)) {
-        self.nodes.retain(|place| {
-            let_go(*place);
-            false
-        });
+    pub(super) fn let_go_nodes(&mut self, let_go: impl FnMut(Place)) {
+        self.nodes.take_all(let_go);
     }
 
     /// Notes that the worker holds something in `node`.
     pub(super) fn enter(&mut self, node: &Node) {
-        let full = self.nodes.len() == self.nodes.capacity();
-        self.nodes.insert(Place::new(node, 0));
-        if full {
-            self.count_bytes();
-        }
+        self.nodes.insert(Place::new(node, 0), ());
     }
 
     /// Notes that the worker holds nothing in `node` any more.
     pub(super) fn leave(&mut self, node: &Node) {
         self.nodes.remove(&Place::new(node, 0));
-        let room = &mut self.rooms.nodes;
-        if *room > KEPT && self.nodes.len() * 8 < *room {
-            self.nodes.shrink_to(self.nodes.len() * 2);
-            *room = self.nodes.capacity();
-            self.count_bytes();
-        }
     }
-}
-
-/// Gives memory back once a map that was made for `room` entries is mostly
-/// empty; amortised O(1) a removal. Whether it did.
-fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, Fold>, room: &mut usize) -> bool {
-    let idle = *room > KEPT && map.len() * 8 < *room;
-    if idle {
-        map.shrink_to(map.len() * 2);
-        *room = map.capacity();
-    }
-    idle
 }

@@ -6,7 +6,7 @@ use super::levels::{self, Level};
 use super::mask::Mask;
 use super::view::{Published, View, ViewBox, expose};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, Hint, ReadGuard, RwLock, Weak, Witness, Word, WriteGuard};
+use crate::sync::{Arc, Guard, Hint, ReadGuard, RwLock, Weak, Witness, Word, WriteGuard, prefetch};
 use crate::{LocalHash, SequenceHash};
 
 /// The offset of the node that hangs nowhere.
@@ -147,6 +147,14 @@ impl Node {
     pub(super) fn prefetch(&self) {
         self.view.prefetch();
         self.columns_hint.prefetch();
+    }
+
+    /// Has the processor fetch a node that will be owned once more, or asked
+    /// for its key, which may begin in the next line; it need not be there.
+    #[inline]
+    pub(super) fn prefetch_key(node: *const Node) {
+        prefetch(node);
+        prefetch(node.wrapping_byte_add(std::mem::offset_of!(Node, offset)));
     }
 
     /// Notes where the columns are now.

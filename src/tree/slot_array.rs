@@ -240,13 +240,13 @@ impl<'a> Slots<'a> {
     /// Every child. Steady only under the shard's lock.
     pub(super) fn children(self) -> impl Iterator<Item = NonNull<Node>> {
         // So many ahead, the nodes are fetched: who walks all looks at each.
-        const AHEAD: usize = 8;
+        const AHEAD: usize = 16;
         let slots = self.slots();
         // Acquire: pairs with the release in `put`.
         let child = |slot: &Slot| NonNull::new(unpack_node(slot.0.load(Ordering::Acquire)));
         slots.iter().enumerate().filter_map(move |(at, slot)| {
             if let Some(ahead) = slots.get(at + AHEAD).and_then(child) {
-                prefetch(ahead.as_ptr());
+                Node::prefetch_key(ahead.as_ptr());
             }
             child(slot)
         })

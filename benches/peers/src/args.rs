@@ -7,7 +7,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::peer::Kind;
 use crate::workloads::fleet::Variant;
-use crate::workloads::{Task, churn, contention, fleet};
+use crate::workloads::{Task, chain, children, churn, contention, fleet, workers};
 
 /// Measures kvradix and the published prefix indexes side by side: the same operations, a process of
 /// its own for each index and workload, all indexes in turn before the next run begins. Prints the
@@ -54,6 +54,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 
+    /// Draws how the figures of `fleet`, `workers`, `children` and `chain` grow with their sizes
+    #[arg(long, value_name = "FILE")]
+    pub curves: Option<PathBuf>,
+
     /// Prints and draws the figures of this file, made with --json; measures nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "quick"])]
     pub show: Option<PathBuf>,
@@ -74,6 +78,14 @@ pub enum Workload {
     Fleet,
     Contention,
     Replay,
+    /// queries in fleets of 8 to 4,096 workers
+    Workers,
+    /// one block with up to a million children
+    Children,
+    /// chains of up to 20,000 blocks, evicted from the end and in random order
+    Chain,
+    /// how cost grows with size: the mixed fleet of each size, then the three before
+    Scale,
     /// compares all answers of a random stream with a literal model
     Check,
 }
@@ -105,7 +117,11 @@ impl Args {
                     let cycles = if self.quick { 20_000 } else { 1_000_000 };
                     tasks.push(Task::Churn(churn::Settings { cycles }));
                 }
-                Workload::Fleet => self.fleets(&mut tasks)?,
+                Workload::Fleet => self.fleets(&self.fleet, &mut tasks)?,
+                Workload::Scale => {
+                    self.fleets(&[Variant::Mixed], &mut tasks)?;
+                    tasks.extend([self.workers(), self.children(), self.chain()]);
+                }
                 Workload::Contention => {
                     let seconds = if self.quick { 0.02 } else { self.seconds };
                     let readers = vec![1, 2, 8];
@@ -118,17 +134,37 @@ impl Args {
                 Workload::Replay => {
                     eprintln!("replay is left out: there is no {}", self.trace.display());
                 }
+                Workload::Workers => tasks.push(self.workers()),
+                Workload::Children => tasks.push(self.children()),
+                Workload::Chain => tasks.push(self.chain()),
                 Workload::Check => tasks.push(Task::Check),
             }
         }
         Ok(tasks)
     }
 
-    fn fleets(&self, tasks: &mut Vec<Task>) -> Result<()> {
+    fn workers(&self) -> Task {
+        let (queries, smaller) = if self.quick { (200, 64) } else { (20_000, 1) };
+        Task::Workers(workers::Settings { fleets: vec![8, 64, 512, 4_096], queries, smaller })
+    }
+
+    fn children(&self) -> Task {
+        let sizes = [1_000, 10_000, 100_000, 1_000_000];
+        let sizes = if self.quick { sizes[..2].to_vec() } else { sizes.to_vec() };
+        Task::Children(children::Settings { sizes })
+    }
+
+    fn chain(&self) -> Task {
+        let lengths = vec![1_250, 2_500, 5_000, 10_000, 20_000];
+        let blocks = if self.quick { 1 } else { 400_000 };
+        Task::Chain(chain::Settings { lengths, blocks })
+    }
+
+    fn fleets(&self, variants: &[Variant], tasks: &mut Vec<Task>) -> Result<()> {
         let quick = ["100k".to_owned()];
         let sizes = if self.quick { &quick[..] } else { &self.size };
         for size in sizes {
-            for &variant in &self.fleet {
+            for &variant in variants {
                 let queries = if self.quick { 200 } else { 20_000 };
                 let (blocks, size) = (blocks(size)?, size.to_lowercase());
                 tasks.push(Task::Fleet(fleet::Settings { variant, blocks, size, queries }));

@@ -36,22 +36,12 @@ pub fn draw(report: &Report, file: &Path) -> Result<()> {
     paint(&area, report, &figures).map_err(|error| anyhow!("drawing {}: {error}", file.display()))
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Painted = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub type Painted = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 fn paint(area: &Area, report: &Report, figures: &[&Figure]) -> Painted {
     area.fill(&WHITE)?;
-    let machine = &report.machine;
-    let head = format!(
-        "{}, {}, {} cores; medians of {} runs; load average {} before, {} after",
-        machine.date,
-        machine.processor,
-        machine.cores,
-        report.runs,
-        machine.load_before,
-        machine.load_after
-    );
-    write(area, head, (MARGIN, MARGIN), 13, &BLACK, HPos::Left)?;
+    write(area, head(report), (MARGIN, MARGIN), 13, &BLACK, false)?;
     for (at, figure) in figures.iter().enumerate() {
         let (column, row) = ((at % COLUMNS) as i32, (at / COLUMNS) as i32);
         panel(area, figure, (MARGIN + column * PANEL.0, HEAD + row * PANEL.1))?;
@@ -62,7 +52,7 @@ fn paint(area: &Area, report: &Report, figures: &[&Figure]) -> Painted {
 fn panel(area: &Area, figure: &Figure, (left, top): (i32, i32)) -> Painted {
     let better = if figure.unit.higher_is_better() { "higher" } else { "lower" };
     let title = format!("{} ({}, {better} is better)", figure.title(), figure.unit.text());
-    write(area, title, (left, top), 12, &BLACK, HPos::Left)?;
+    write(area, title, (left, top), 12, &BLACK, false)?;
     let medians: Vec<(Kind, f64)> =
         figure.runs.keys().filter_map(|kind| Some((*kind, figure.median(*kind)?))).collect();
     let most = medians.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
@@ -77,21 +67,48 @@ fn panel(area: &Area, figure: &Figure, (left, top): (i32, i32)) -> Painted {
             if kind == Kind::Kvradix { RGBColor(31, 119, 180) } else { RGBColor(190, 190, 190) };
         area.draw(&Rectangle::new([(x, y + 2), (x + width, y + BAR - 3)], colour.filled()))?;
         let name = kind.title().replace('\n', " ");
-        write(area, name, (x - 6, y + 4), 11, &BLACK, HPos::Right)?;
+        write(area, name, (x - 6, y + 4), 11, &BLACK, true)?;
         let cut = if value > most { " (cut)" } else { "" };
-        write(area, number(value) + cut, (x + width + 4, y + 4), 11, &BLACK, HPos::Left)?;
+        write(area, number(value) + cut, (x + width + 4, y + 4), 11, &BLACK, false)?;
     }
     Ok(())
 }
 
-fn write(
+/// The line above all panels.
+pub fn head(report: &Report) -> String {
+    let machine = &report.machine;
+    format!(
+        "{}, {}, {} cores; medians of {} runs; load average {} before, {} after",
+        machine.date,
+        machine.processor,
+        machine.cores,
+        report.runs,
+        machine.load_before,
+        machine.load_after
+    )
+}
+
+/// What an index is drawn in.
+pub fn colour(kind: Kind) -> RGBColor {
+    match kind {
+        Kind::Kvradix => RGBColor(31, 119, 180),
+        Kind::KvIndex => RGBColor(230, 120, 20),
+        Kind::DynamoRadix => RGBColor(140, 140, 140),
+        Kind::DynamoConcurrent => RGBColor(190, 190, 190),
+        Kind::SmgRadix => RGBColor(150, 170, 120),
+    }
+}
+
+/// Text that begins, or ends, at this point.
+pub fn write(
     area: &Area,
     text: String,
     at: (i32, i32),
     size: i32,
     colour: &RGBColor,
-    to: HPos,
+    ends: bool,
 ) -> Painted {
+    let to = if ends { HPos::Right } else { HPos::Left };
     let style = ("sans-serif", size).into_font().color(colour).pos(Pos::new(to, VPos::Top));
     area.draw(&Text::new(text, at, style))
 }

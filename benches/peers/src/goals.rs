@@ -47,6 +47,8 @@ pub fn of(key: &str) -> Option<Goals> {
         ["contention", _, "writer", "r1", "reads"] => both(To::Best, 1.2, 2.0),
         ["contention", _, "writer", "r1", "writes"] => both(KV_INDEX, 1.0, 1.5),
         ["replay", "rate"] => both(To::Best, 1.2, 2.0),
+        ["children", _, _, "insert" | "find", "longest"] => both(To::Itself, 1.0, 1.0),
+        ["chain", "10000", "ratio"] => both(To::Itself, 3.0, 3.0),
         _ => None,
     }
 }

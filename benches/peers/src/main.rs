@@ -3,6 +3,7 @@
 mod args;
 mod block;
 mod chart;
+mod curves;
 mod goals;
 mod memory;
 mod metric;
@@ -43,6 +44,9 @@ fn main() -> Result<()> {
     if let Some(file) = &args.svg {
         chart::draw(&report, file)?;
     }
+    if let Some(file) = &args.curves {
+        curves::draw(&report, file)?;
+    }
     let all = args.all || args.quick;
     println!(
         "{}\n\n{}\n\n{}",
@@ -50,6 +54,12 @@ fn main() -> Result<()> {
         table::table(&report, all),
         table::summary(&report)
     );
+    if let Some(growth) = curves::growth(&report) {
+        println!(
+            "\nhow it grows: kvradix's figures at the least and the greatest count; the change of each\n"
+        );
+        println!("{growth}");
+    }
     ensure!(report.failed.is_empty(), "{}", report.failed.join("\n"));
     Ok(())
 }

@@ -21,6 +21,8 @@ pub enum Unit {
     Milliseconds,
     BytesPerBlock,
     Megabytes,
+    /// A ratio; lower is better.
+    Times,
 }
 
 impl Unit {
@@ -35,6 +37,7 @@ impl Unit {
             Self::Milliseconds => "ms",
             Self::BytesPerBlock => "B/block",
             Self::Megabytes => "MB",
+            Self::Times => "times",
         }
     }
 }

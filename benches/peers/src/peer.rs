@@ -18,6 +18,12 @@ pub trait Peer: Sync + Sized {
     /// A prompt as the index wants it.
     type Query<'q>;
 
+    /// Whether it stays exact when a worker loses a block before those below.
+    const ANY_ORDER: bool = true;
+
+    /// How many workers there may be.
+    const MOST_WORKERS: u32 = u32::MAX;
+
     /// An empty index for so many workers.
     fn new(workers: u32) -> Self;
 

@@ -178,6 +178,26 @@ fn title(key: &str) -> String {
             format!("warm query {shape}, {beside}, {readers} readers, {what}")
                 .replace("1 readers", "1 reader")
         }
+        ["workers", workers, class, q] => {
+            let holders = class.trim_start_matches('q');
+            let plural = if holders == "1" { "" } else { "s" };
+            format!("{workers} workers, query, {holders} holder{plural}, {}", quantile(q))
+        }
+        ["children", place, size, ref rest @ ..] => {
+            let place = if place == "root" { "the root" } else { "a node" };
+            let what = match rest {
+                [what] => format!("{what}, median"),
+                rest => rest.join(", "),
+            };
+            format!("{size} children of {place}, {what}")
+        }
+        ["chain", length, "ratio"] => {
+            format!("a chain of {length} blocks, random order by from the end up")
+        }
+        ["chain", length, order] | ["chain", length, order, _] => {
+            let order = if order == "tail" { "from the end up" } else { "in random order" };
+            format!("a chain of {length} blocks, evicted {order}, a block")
+        }
         ["replay", "rate"] => "replay, block operations".to_owned(),
         ["replay", part] => format!("replay, {part} alone"),
         _ => key.to_owned(),

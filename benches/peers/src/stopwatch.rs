@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::metric::{Metrics, Unit};
+use crate::samples::Samples;
 
 /// Started before the work.
 pub struct Stopwatch {
@@ -34,8 +35,34 @@ impl Stopwatch {
 }
 
 fn processor_seconds() -> f64 {
+    let time = read(libc::CLOCK_PROCESS_CPUTIME_ID);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// What this thread has used so far.
+#[inline]
+pub fn thread_nanoseconds() -> u64 {
+    let time = read(libc::CLOCK_THREAD_CPUTIME_ID);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What two looks at the thread's clock are apart with nothing between them,
+/// in nanoseconds: the median of many.
+pub fn thread_clock_cost() -> u64 {
+    let mut samples = Samples::default();
+    let mut last = thread_nanoseconds();
+    for _ in 0..20_000 {
+        let now = thread_nanoseconds();
+        samples.add(now - last);
+        last = now;
+    }
+    samples.quantile(0.5, 0) as u64
+}
+
+#[inline]
+fn read(clock: libc::clockid_t) -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable for the duration of the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time
 }

@@ -44,6 +44,8 @@ impl Peer for DynamoConcurrent {
     type Reader = ();
     type Query<'q> = Vec<LocalBlockHash>;
 
+    const ANY_ORDER: bool = false;
+
     fn new(_workers: u32) -> Self {
         // As many threads as the machine has cores, up to the router's own
         // default of four.

@@ -26,6 +26,8 @@ impl Peer for DynamoRadix {
     /// The tree takes the prompt by value.
     type Query<'q> = Vec<LocalBlockHash>;
 
+    const ANY_ORDER: bool = false;
+
     fn new(_workers: u32) -> Self {
         Self { tree: Mutex::new(Tree(RadixTree::new())) }
     }

@@ -32,6 +32,9 @@ impl Peer for KvIndex {
     type Reader = ();
     type Query<'q> = &'q [u64];
 
+    /// Above it, slots run out.
+    const MOST_WORKERS: u32 = 1_024;
+
     fn new(workers: u32) -> Self {
         Self { index: ChainIndex::with_max_workers(workers as usize), workers }
     }

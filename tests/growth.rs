@@ -1,0 +1,130 @@
+//! Cost grows as the work grows, not with what is there already. Where time
+//! is taken it is the least of several rounds, all on this thread, and what it
+//! is compared with leaves room; memory tells of tables that are copied whole.
+
+mod common;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use common::counting::{Counting, alone, live_bytes};
+use common::{assert_empty, below, blocks, names, query, worker};
+use kvradix::{Index, Matches};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Removals apply in the call.
+fn index() -> Index {
+    Index::builder().drain_threads(0).build()
+}
+
+/// By how much one event may change what is allocated: the tables of one shard
+/// of the lookup and of a child table have less.
+const EVENT_BYTES: isize = 512 << 10;
+
+/// Fails if a worker's nodes or names are in one table each: 2 MiB then are
+/// made in one event, and a million children take 20, and as many milliseconds.
+#[test]
+fn no_event_on_a_node_with_many_children_makes_a_large_table() {
+    const CHILDREN: u64 = if cfg!(debug_assertions) { 120_000 } else { 250_000 };
+    let _alone = alone();
+    let index = index();
+    let check = |event: &dyn Fn()| {
+        let before = live_bytes();
+        event();
+        let made = live_bytes() - before;
+        assert!(made.abs() < EVENT_BYTES, "{made} bytes in one event");
+    };
+    // The second worker has names of its own.
+    let name = |who: u64, child: u64| who << 32 | child;
+    for who in [0, 1] {
+        index.store(worker(who), None, &blocks([(name(who, 0), 0)])).unwrap();
+        for child in 1..CHILDREN {
+            let block = blocks([(name(who, child), child)]);
+            check(&|| index.store(worker(who), below(name(who, 0)), &block).unwrap());
+        }
+    }
+    index.check();
+    let mut matches = Matches::new();
+    index.matches_into(&query([0, CHILDREN - 1]), &mut matches);
+    assert_eq!(matches.iter().filter(|found| found.depth == 2).count(), 2);
+    for who in [0, 1] {
+        for child in (0..CHILDREN).rev() {
+            let name = names([name(who, child)]);
+            check(&|| index.remove(worker(who), &name));
+        }
+    }
+    assert_empty(&index);
+}
+
+/// The least time of a call.
+fn least(rounds: usize, mut call: impl FnMut() -> Duration) -> Duration {
+    (0..rounds).map(|_| call()).min().expect("a round at least")
+}
+
+/// Fails if a query looks at every worker there is.
+#[test]
+fn a_query_does_not_look_at_the_fleet() {
+    let _alone = alone();
+    let time = |fleet: u64| {
+        let index = index();
+        let chain: Vec<(u64, u64)> = (1..=64).map(|at| (at, at)).collect();
+        for who in 0..fleet {
+            index.store(worker(who), None, &blocks([(1_000 + who, 1_000 + who)])).unwrap();
+        }
+        // Eight holders, the last one of the whole fleet among them.
+        for who in (fleet - 8)..fleet {
+            index.store(worker(who), None, &blocks(chain.iter().copied())).unwrap();
+        }
+        let (prompt, mut matches) = (query(1..=64), Matches::new());
+        least(50, || {
+            let started = Instant::now();
+            for _ in 0..100 {
+                index.matches_into(black_box(&prompt), &mut matches);
+            }
+            assert_eq!(matches.len(), 8);
+            started.elapsed()
+        })
+    };
+    let (small, large) = (time(8), time(8_192));
+    assert!(large < small * 4, "{small:?} with 8 workers, {large:?} with 8,192");
+}
+
+/// A block evicted, from the end up or in a random order; the least of some
+/// rounds.
+fn evicted(length: u64, random: bool) -> f64 {
+    let index = index();
+    let mut rng = SmallRng::seed_from_u64(length);
+    let chain = blocks((0..length).map(|at| (at, at)));
+    let took = least(8, || {
+        index.store(worker(0), None, &chain).unwrap();
+        let mut names = names((0..length).rev());
+        if random {
+            names.shuffle(&mut rng);
+        }
+        let started = Instant::now();
+        for name in &names {
+            index.remove(worker(0), std::slice::from_ref(name));
+        }
+        let took = started.elapsed();
+        assert_empty(&index);
+        took
+    });
+    took.as_secs_f64() / length as f64
+}
+
+/// Fails if a removal costs as much as the chain is long, or one in its middle
+/// far more than one at its end.
+#[test]
+fn a_long_chain_is_evicted_block_by_block_in_linear_time() {
+    let _alone = alone();
+    let (short, long) = (evicted(1_250, false), evicted(20_000, false));
+    assert!(long < short * 4.0, "{short} s a block of 1,250, {long} of 20,000");
+    let random = evicted(10_000, true);
+    let tail = evicted(10_000, false);
+    assert!(random < tail * 5.0, "{random} s a block in random order, {tail} from the end up");
+}
