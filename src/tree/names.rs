@@ -154,7 +154,9 @@ impl Names {
         before
     }
 
-    /// Takes a private name out of the map, to be given up at its place.
+    /// Takes a private name out of the map, to be given up at its place. Most
+    /// workers have none, and are asked at every name.
+    #[inline(always)]
     pub(super) fn take_private(&mut self, name: SequenceHash) -> Option<Place> {
         if self.private.is_empty() { None } else { self.private.remove(&name) }
     }
@@ -162,11 +164,18 @@ impl Names {
     /// Gives up a name of a held place: a private one, already out of the
     /// map, or the canonical one. Whether it was the last one, so that the
     /// worker no longer holds the place.
+    #[inline]
     pub(super) fn give_up(&mut self, place: Place, private: bool) -> bool {
         self.count -= 1;
         if self.latest.is_some_and(|(_, latest)| latest == place) {
             self.latest = None;
         }
+        self.aliases.is_empty() || self.give_up_alias(place, private)
+    }
+
+    /// The same of a place that may have private names.
+    #[inline(never)]
+    fn give_up_alias(&mut self, place: Place, private: bool) -> bool {
         let Some(aliases) = self.aliases.get_mut(&place) else { return true };
         if private {
             aliases.private -= 1;
