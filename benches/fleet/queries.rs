@@ -69,11 +69,16 @@ pub struct Queries {
     pub times: Histogram<u64>,
 }
 
+/// Of nanoseconds, up to a minute.
+fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).context("a histogram")
+}
+
 /// Nanoseconds that each rank's last batch was under way, from the publisher's
 /// call to the index, looked at twice a second.
 pub fn lags(port: u16, stop: &AtomicBool) -> Result<Histogram<u64>> {
     let mut http = Http::connect(port)?;
-    let mut lags = Histogram::new(3).context("a histogram")?;
+    let mut lags = histogram()?;
     while !stop.load(Ordering::Relaxed) {
         let now = http.workers()?;
         for worker in now["workers"].as_array().context("no list")? {
@@ -91,7 +96,7 @@ pub fn lags(port: u16, stop: &AtomicBool) -> Result<Histogram<u64>> {
 pub fn run(port: u16, pace: u32, length: Duration, recent: &Recent) -> Result<Queries> {
     let mut http = Http::connect(port)?;
     let mut random = SmallRng::seed_from_u64(1);
-    let times = Histogram::new(3).context("a histogram")?;
+    let times = histogram()?;
     let mut queries = Queries { answered: 0, found: 0, times };
     let began = Instant::now();
     let mut due = began;
