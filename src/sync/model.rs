@@ -85,6 +85,10 @@ impl Clock {
     }
 }
 
+pub fn rest(_: usize) {
+    yield_now();
+}
+
 /// Begins a run of a model, on its first thread.
 pub fn begin() {
     owner::begin();

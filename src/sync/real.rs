@@ -254,6 +254,16 @@ pub(crate) fn yield_now() {
     thread::yield_now();
 }
 
+/// Lets other threads run, the `round`th time in a row: after some rounds also
+/// those whom a thread that only yields would keep from their turn.
+pub(crate) fn rest(round: usize) {
+    if round < 64 {
+        thread::yield_now();
+    } else {
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
 /// The bytes of retired values above which a writer reclaims: as given.
 /// Models have a say in it.
 #[inline]

@@ -18,7 +18,7 @@ use super::slots::SlotPool;
 use super::view::ViewBox;
 use crate::sync::rank::{self, Rank};
 use crate::sync::{
-    Arc, AtomicBool, Counter, Fault, Guard, Mutant, Mutex, Ordering, fault, mutant, pin,
+    Arc, AtomicBool, Counter, Fault, Guard, Mutant, Mutex, Ordering, fault, mutant, pin, rest,
     retire_limit, yield_now,
 };
 
@@ -90,12 +90,17 @@ const BATCH: usize = if cfg!(kvradix_loom) { 1 } else { 128 };
 const BATCH_BYTES: usize = 64 << 10;
 /// Bytes above which a writer reclaims before it goes on.
 const LIMIT: usize = 2 << 20;
-/// How often such a writer lets others run before it goes on all the same:
-/// readers' pins are short, but their threads may be stopped for long.
-const PATIENCE: usize = if cfg!(kvradix_loom) { 2 } else { 2_000 };
+/// How often such a writer lets others run before it goes on all the same, a
+/// tenth of a second or so: readers' pins are short, but their threads may be
+/// stopped for long.
+const PATIENCE: usize = if cfg!(kvradix_loom) { 2 } else { 1_000 };
 
 /// Events after one that waited in vain which do not wait.
-const EXCUSED: u64 = 1_000;
+const EXCUSED: u64 = 250;
+
+/// Bytes of a batch beside its values: its flag, and a whole bag of the
+/// collector's, who has no smaller ones, with its place in a queue.
+const SEALED: usize = if cfg!(kvradix_loom) { 0 } else { 2_176 };
 
 /// Rounds that a flush tries.
 const FLUSH_ROUNDS: usize = if cfg!(kvradix_loom) { 4 } else { 256 };
@@ -160,7 +165,7 @@ impl Garbage {
         if list.open.len() < BATCH && list.open_bytes < BATCH_BYTES {
             return false;
         }
-        let ready = list.seal();
+        let ready = self.seal(&mut list);
         drop(list);
         guard.raise_after_pins(ready);
         true
@@ -202,9 +207,14 @@ impl Garbage {
     /// Seals what is open and frees what can be freed now. The caller holds
     /// no lock and no pin.
     pub(super) fn collect(&self) {
+        self.collect_if(|list| !list.open.is_empty());
+    }
+
+    /// The same; what is open is sealed if `seal` says so.
+    fn collect_if(&self, seal: impl FnOnce(&List) -> bool) {
         let guard = pin();
         let mut list = self.list.lock(Rank::Retired);
-        let ready = (!list.open.is_empty()).then(|| list.seal());
+        let ready = seal(&list).then(|| self.seal(&mut list));
         drop(list);
         match ready {
             Some(ready) => guard.raise_after_pins(ready),
@@ -252,7 +262,7 @@ impl Garbage {
             values.iter().map(|value| value.bytes() + size_of::<Retired>()).sum::<usize>()
         };
         assert_eq!(list.open_bytes, bytes(&list.open), "open bytes counted and seen");
-        let sealed = list.sealed.iter().map(|batch| bytes(&batch.values)).sum::<usize>();
+        let sealed = list.sealed.iter().map(|batch| bytes(&batch.values) + SEALED).sum::<usize>();
         assert_eq!(self.bytes(), list.open_bytes + sealed, "retired bytes counted and seen");
         let batches = list.sealed_ever - list.freed_ever;
         assert_eq!(batches, list.sealed.len() as u64, "batches counted and seen");
@@ -280,27 +290,41 @@ impl Garbage {
         let excused = self.excused.load(Ordering::Relaxed);
         if excused > 0 {
             self.excused.store(excused - 1, Ordering::Relaxed);
-            return self.collect();
+            return self.collect_if(List::has_none_sealed);
         }
-        for _ in 0..PATIENCE {
-            self.collect();
+        for round in 0..PATIENCE {
+            // What is sealed is nearly all there is, and one more batch each
+            // time would take more than is in it while a pin holds up all.
+            self.collect_if(List::has_none_sealed);
             if self.bytes() <= retire_limit(LIMIT) {
                 return;
             }
-            yield_now();
+            rest(round);
         }
         self.excused.store(EXCUSED, Ordering::Relaxed);
     }
 }
 
-impl List {
-    fn seal(&mut self) -> Arc<AtomicBool> {
+impl Garbage {
+    /// Closes the open batch; its flag. The caller has the list's lock.
+    fn seal(&self, list: &mut List) -> Arc<AtomicBool> {
         let ready = Arc::new(AtomicBool::new(false));
-        let values = std::mem::replace(&mut self.open, Vec::with_capacity(BATCH));
-        let bytes = std::mem::take(&mut self.open_bytes);
-        self.sealed_ever += 1;
-        self.sealed.push_back(Batch { ready: ready.clone(), values, bytes });
+        let mut values = std::mem::replace(&mut list.open, Vec::with_capacity(BATCH));
+        if values.capacity() > values.len() + values.len() / 8 {
+            values.shrink_to_fit();
+        }
+        let bytes = std::mem::take(&mut list.open_bytes) + SEALED;
+        self.bytes.store((self.bytes() + SEALED) as u64, Ordering::Relaxed);
+        list.sealed_ever += 1;
+        list.sealed.push_back(Batch { ready: ready.clone(), values, bytes });
         ready
+    }
+}
+
+impl List {
+    /// Whether what is open is all there is.
+    fn has_none_sealed(&self) -> bool {
+        self.sealed.is_empty() && !self.open.is_empty()
     }
 }
 
@@ -309,5 +333,56 @@ impl Garbage {
     /// Makes the figure a wrong one.
     pub(super) fn miscount(&self) {
         self.bytes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Block, Index, LocalHash, SequenceHash, WorkerId};
+
+    /// Fails if who waits for a pin to end seals what is open meanwhile: then a
+    /// batch, which takes two kilobytes, comes of each event.
+    #[test]
+    fn while_a_pin_stays_no_batch_of_few_values_is_made() {
+        let index = Index::builder().drain_threads(0).build();
+        let garbage = &index.shared().tree.garbage;
+        let (begin, begun) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let _pin = pin();
+                begin.send(()).unwrap();
+                // Until the other end is gone.
+                _ = ended.recv();
+            });
+            begun.recv().unwrap();
+            let worker = WorkerId::new(1, 0);
+            let mut after = 0;
+            for n in 0.. {
+                let (sequence, local) = (SequenceHash(n), LocalHash(n));
+                index.store(worker, None, &[Block { sequence, local }]).unwrap();
+                index.remove(worker, &[sequence]);
+                after += u32::from(garbage.bytes() > LIMIT);
+                if after == 600 {
+                    break;
+                }
+            }
+            let list = garbage.list.lock(Rank::Retired);
+            assert!(!list.sealed.is_empty());
+            for batch in &list.sealed {
+                let full = batch.values.len() >= BATCH || batch.bytes >= BATCH_BYTES;
+                assert!(full, "a batch of {} values", batch.values.len());
+                assert!(batch.values.capacity() <= batch.values.len() * 9 / 8);
+            }
+            drop(list);
+            drop(end);
+        });
+        // Other tests' pins hold it up too, but not for long.
+        let patient_until = Instant::now() + CHECK_PATIENCE;
+        while garbage.bytes() > 0 && Instant::now() < patient_until {
+            index.flush();
+        }
+        assert_eq!(garbage.bytes(), 0);
     }
 }
