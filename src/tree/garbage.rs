@@ -347,16 +347,19 @@ mod tests {
     fn while_a_pin_stays_no_batch_of_few_values_is_made() {
         let index = Index::builder().drain_threads(0).build();
         let garbage = &index.shared().tree.garbage;
-        let (begin, begun) = std::sync::mpsc::channel();
-        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (pinned, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        let wait_for = |flag: &AtomicBool| {
+            while !flag.load(Ordering::Acquire) {
+                rest(usize::MAX);
+            }
+        };
         std::thread::scope(|scope| {
-            scope.spawn(move || {
+            scope.spawn(|| {
                 let _pin = pin();
-                begin.send(()).unwrap();
-                // Until the other end is gone.
-                _ = ended.recv();
+                pinned.store(true, Ordering::Release);
+                wait_for(&done);
             });
-            begun.recv().unwrap();
+            wait_for(&pinned);
             let worker = WorkerId::new(1, 0);
             let mut after = 0;
             for n in 0.. {
@@ -368,15 +371,16 @@ mod tests {
                     break;
                 }
             }
-            let list = garbage.list.lock(Rank::Retired);
-            assert!(!list.sealed.is_empty());
-            for batch in &list.sealed {
-                let full = batch.values.len() >= BATCH || batch.bytes >= BATCH_BYTES;
-                assert!(full, "a batch of {} values", batch.values.len());
-                assert!(batch.values.capacity() <= batch.values.len() * 9 / 8);
+            let batches =
+                |batch: &Batch| (batch.values.len(), batch.values.capacity(), batch.bytes);
+            let sealed: Vec<_> =
+                garbage.list.lock(Rank::Retired).sealed.iter().map(batches).collect();
+            done.store(true, Ordering::Release);
+            assert!(!sealed.is_empty());
+            for (values, capacity, bytes) in sealed {
+                assert!(values >= BATCH || bytes >= BATCH_BYTES, "a batch of {values} values");
+                assert!(capacity <= values * 9 / 8, "room for {capacity} values, {values} there");
             }
-            drop(list);
-            drop(end);
         });
         // Other tests' pins hold it up too, but not for long.
         let patient_until = Instant::now() + CHECK_PATIENCE;
