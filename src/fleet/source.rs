@@ -66,6 +66,9 @@ pub(super) struct Source {
     history: Option<History>,
     /// When the answer under way counts as none.
     answer_due: Option<Instant>,
+    /// The highest number in the answer under way. They grow: one that repeats
+    /// itself would never end.
+    answered: Option<u64>,
     sequence: Sequence<Payload>,
     /// Connections that stand; a bound socket may have several.
     links: usize,
@@ -184,6 +187,7 @@ impl Source {
             reopen: None,
             history: None,
             answer_due: None,
+            answered: None,
             links: 0,
             met: false,
             answers: false,
@@ -316,7 +320,10 @@ impl Source {
                         true => options.replay_pause(),
                         false => options.replay_timeout,
                     };
-                    self.answer_due = Some(now + patience);
+                    if self.answered.is_none_or(|before| number > before) {
+                        self.answered = Some(number);
+                        self.answer_due = Some(now + patience);
+                    }
                 }
                 Replayed::End => {
                     self.answer_due = None;
@@ -423,11 +430,17 @@ impl Source {
     fn put_question(&mut self, options: &Options, now: Instant) {
         self.changed = true;
         let Some(start) = self.work.ask.take() else { return };
-        let Some(endpoint) = &self.publisher.replay else { return };
         if self.answer_due.take().is_some() {
             // The answer under way is void.
             self.history = None;
         }
+        self.answered = None;
+        if self.history.take_if(|history| history.next().is_some()).is_some() {
+            // It came behind the end of the last answer, and is none to this
+            // question; nor is what may follow.
+            self.malformed();
+        }
+        let Some(endpoint) = &self.publisher.replay else { return };
         if self.history.is_none() {
             match History::open(&self.context, endpoint, options) {
                 Ok(history) => self.history = Some(history),
