@@ -16,7 +16,7 @@ const END: [u8; 8] = [0xff; 8];
 
 /// A publisher of one batch, whose answers the test gives, and who follows it.
 struct Played {
-    _events: Socket,
+    events: Socket,
     replay: Socket,
     fleet: Fleet,
 }
@@ -42,7 +42,7 @@ impl Played {
         });
         let fleet = fleet.expect("threads");
         fleet.add(spec).expect("a new worker");
-        Self { _events: events, replay, fleet }
+        Self { events, replay, fleet }
     }
 
     /// Who asks.
@@ -95,4 +95,26 @@ fn an_answer_that_repeats_itself_for_ever_is_given_up() {
     played.asked();
     let counts = played.counts();
     assert_eq!((counts.restarts, counts.replayed, counts.unanswered), (0, 1, 1), "{counts:?}");
+}
+
+#[test]
+fn two_publishers_at_one_endpoint_do_not_have_the_history_read_for_each_batch() {
+    let played = Played::start();
+    let mut other = STORED.to_vec();
+    *other.last_mut().expect("not empty") = 1;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(1_500) {
+        for payload in [STORED, &other] {
+            let batch: [&[u8]; 3] = [b"", &[0; 8], payload];
+            played.events.send_multipart(batch, 0).expect("it can be sent");
+        }
+        while let Ok(question) = played.replay.recv_multipart(zmq::DONTWAIT) {
+            played.send(&question[0], [0; 8], STORED);
+            played.send(&question[0], END, b"");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let counts = played.counts();
+    assert!((1..=4).contains(&counts.restarts), "{counts:?}");
+    assert!(counts.asked <= 8, "{counts:?}");
 }
