@@ -275,6 +275,10 @@ fn bad_requests_are_refused_with_a_reason() {
     post(r#"{"hashes": ["x"]}"#).is_refused(400, "decimal");
     post(r#"{"hashes": [1], "cache_salt": "x"}"#).is_refused(400, "part of the hashes");
     post(r#"{"tokens": [1], "lora_name": "a", "lora_id": 1}"#).is_refused(400, "not both");
+    let image = r#"{"id": "", "start": 0, "tokens": 18446744073709551615}"#;
+    let images = [image; 17].join(",");
+    let overlaid = format!(r#"{{"tokens": [1], "images": [{images}]}}"#);
+    post(&overlaid).is_refused(400, "more than 16 times");
     post(r#"{"tokens": [1], "temperature": 1}"#).is_refused(400, "temperature");
     post(&format!(r#"{{"tokens": [{}]}}"#, "1,".repeat(4096))).is_refused(413, "");
     listener.send("POST", "/query", "", b"{}").is_refused(415, "application/json");
@@ -320,6 +324,25 @@ fn bad_requests_are_refused_with_a_reason() {
     // Headers that do not come: the connection is closed.
     assert!([0, 408].contains(&listener.raw(b"GET / HTTP/1.1\r\nHost: x\r\n").status));
     assert_eq!(listener.get("/healthz").status, 200);
+}
+
+#[test]
+fn clients_that_take_no_answer_give_up_their_places() {
+    let config = config("takers", &[]);
+    let limits = ["--connections", "2", "--request-timeout", "1"];
+    let listener = Listener::start(&config, free_ports(1)[0], &limits);
+    let page = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1_000);
+    let silent: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", listener.port)).expect("it listens");
+            stream.set_write_timeout(Some(Duration::from_millis(200))).expect("not zero");
+            // Until neither side's buffers take more.
+            while stream.write_all(&page).is_ok() {}
+            stream
+        })
+        .collect();
+    assert_eq!(listener.get("/healthz").status, 200);
+    drop(silent);
 }
 
 #[test]
@@ -386,6 +409,13 @@ fn the_file_of_workers_is_watched() {
         error => Some(error.to_string()),
     });
     assert!(listener.get("/metrics").text().contains("kvradix_fleet_workers_file_error 1"));
+    wait_for(&listener, &mut [two, three]);
+    // As does one that was emptied, and not written again.
+    fs::write(&path, "\n").expect("it can be written");
+    eventually("empty", || match &listener.get("/workers").json()["file_error"] {
+        error if error.to_string().contains("it is empty") => None,
+        error => Some(error.to_string()),
+    });
     wait_for(&listener, &mut [two, three]);
     fs::remove_file(&path).expect("it is there");
     wait_for(&listener, &mut [two, three]);

@@ -419,6 +419,25 @@ fn a_new_process_whose_numbers_fit_is_noticed_by_its_bytes() {
 }
 
 #[test]
+fn a_new_process_whose_numbers_fit_is_noticed_however_many_came_before_it_was_announced() {
+    let mut world = World::new(ALL, true, Bounds::default());
+    world.publish();
+    world.deliver();
+    world.sequence.sound();
+    world.restart();
+    world.lose();
+    for _ in 0..300 {
+        world.publish();
+        world.deliver();
+    }
+    assert_eq!(world.numbers().len(), 301, "nobody can know yet");
+    world.announce();
+    world.settle();
+    world.assert_true();
+    assert_eq!(world.recorder.clears, [Cause::Restarted]);
+}
+
+#[test]
 fn a_new_process_with_fewer_batches_is_noticed_by_a_check_alone() {
     for batches in 0..3 {
         let mut world = World::new(ALL, true, Bounds::default());

@@ -91,7 +91,9 @@ impl Watch {
     /// Reads the file now, and looks at it again `every` so often. What it
     /// says counts once two looks have found the same, so that a file that is
     /// being written is not taken at its half. A file that cannot be read, or
-    /// says nothing that can be followed, changes nothing.
+    /// says nothing that can be followed, changes nothing. Nor does one that
+    /// has become empty, as where a disk is full: `worker = []` says that
+    /// there are no workers.
     ///
     /// The content is compared, so it does not matter how it is replaced.
     ///
@@ -171,6 +173,9 @@ impl Looks {
     }
 
     fn set(&self, text: &str) -> Result<Listed, String> {
+        if text.trim().is_empty() {
+            return Err("it is empty; `worker = []` says that there are no workers".to_owned());
+        }
         let file = FleetFile::parse(text).map_err(|error| error.to_string())?;
         self.fleet.set_listed(file.workers).map_err(|error| error.to_string())
     }

@@ -25,6 +25,11 @@ const TURN: usize = 256;
 /// How long a socket that could not be opened is left alone.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
 
+/// Questions that new processes make for are this far apart. Two publishers at
+/// one endpoint are a new process with each batch, and must not have a history
+/// read for each.
+const RESTARTS_APART: Duration = Duration::from_secs(1);
+
 /// What others may see of a source.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
@@ -66,6 +71,15 @@ pub(super) struct Source {
     history: Option<History>,
     /// When the answer under way counts as none.
     answer_due: Option<Instant>,
+    /// Before this no question is put; the one that waits keeps.
+    question_due: Option<Instant>,
+    /// New processes noticed when a question was last put or kept for one.
+    restarts: u64,
+    /// When the next question that a new process makes for may be put.
+    restart_due: Instant,
+    /// The highest number in the answer under way. They grow: one that repeats
+    /// itself would never end.
+    answered: Option<u64>,
     sequence: Sequence<Payload>,
     /// Connections that stand; a bound socket may have several.
     links: usize,
@@ -184,6 +198,10 @@ impl Source {
             reopen: None,
             history: None,
             answer_due: None,
+            question_due: None,
+            restarts: 0,
+            restart_due: now,
+            answered: None,
             links: 0,
             met: false,
             answers: false,
@@ -316,7 +334,10 @@ impl Source {
                         true => options.replay_pause(),
                         false => options.replay_timeout,
                     };
-                    self.answer_due = Some(now + patience);
+                    if self.answered.is_none_or(|before| number > before) {
+                        self.answered = Some(number);
+                        self.answer_due = Some(now + patience);
+                    }
                 }
                 Replayed::End => {
                     self.answer_due = None;
@@ -339,6 +360,10 @@ impl Source {
     pub(super) fn tick(&mut self, decoder: &mut Decoder, options: &Options, now: Instant) {
         if self.reopen.is_some_and(|at| at <= now) {
             self.open(options, now);
+        }
+        if self.question_due.is_some_and(|at| at <= now) {
+            self.question_due = None;
+            self.put_question(options, now);
         }
         if self.answer_due.is_some_and(|at| at <= now) {
             debug!(
@@ -386,7 +411,8 @@ impl Source {
             (true, false) => heard + options.forget_after.max(options.dead_after),
             (true, true) => due,
         });
-        for other in [self.reopen, self.reread_due, self.answer_due, silent].into_iter().flatten() {
+        let others = [self.reopen, self.reread_due, self.question_due, self.answer_due, silent];
+        for other in others.into_iter().flatten() {
             due = due.min(other);
         }
         due
@@ -422,12 +448,24 @@ impl Source {
 
     fn put_question(&mut self, options: &Options, now: Instant) {
         self.changed = true;
+        if self.work.ask.is_some() && self.is_too_soon(now) {
+            // The answer under way is void.
+            self.history = None;
+            self.answer_due = None;
+            return;
+        }
         let Some(start) = self.work.ask.take() else { return };
-        let Some(endpoint) = &self.publisher.replay else { return };
         if self.answer_due.take().is_some() {
             // The answer under way is void.
             self.history = None;
         }
+        self.answered = None;
+        if self.history.take_if(|history| history.next().is_some()).is_some() {
+            // It came behind the end of the last answer, and is none to this
+            // question; nor is what may follow.
+            self.malformed();
+        }
+        let Some(endpoint) = &self.publisher.replay else { return };
         if self.history.is_none() {
             match History::open(&self.context, endpoint, options) {
                 Ok(history) => self.history = Some(history),
@@ -440,6 +478,19 @@ impl Source {
         }
         // If it could not be put, it fails when its time is up.
         self.answer_due = Some(now + options.replay_timeout);
+    }
+
+    /// Whether a question has to wait, as the last new process was noticed only
+    /// just now.
+    fn is_too_soon(&mut self, now: Instant) -> bool {
+        let restarts = self.sequence.counts().restarts;
+        if restarts > self.restarts {
+            self.restarts = restarts;
+            self.question_due = Some(self.restart_due);
+            self.restart_due = self.restart_due.max(now) + RESTARTS_APART;
+        }
+        self.question_due = self.question_due.filter(|&due| due > now);
+        self.question_due.is_some()
     }
 
     fn alive(&mut self, options: &Options, now: Instant) {
@@ -481,6 +532,8 @@ impl Source {
                 "dead for long: its blocks are forgotten"
             );
             self.sequence.forget();
+            self.work.ask = None;
+            self.question_due = None;
             self.answer_due = None;
             self.history = None;
             self.work.rank.clear();

@@ -338,7 +338,7 @@ fn rank<'a>(
     Ok(())
 }
 
-/// The tag of an event that is a map of so many pairs; the last, if there are
+/// The tag of an event that is a map of so many pairs; the first, if there are
 /// several.
 fn tag_of_map<'a>(mut reader: Reader<'a>, pairs: u32) -> Result<Option<&'a str>, Broken> {
     for _ in 0..pairs {

@@ -524,7 +524,9 @@ impl<P: AsRef<[u8]>> Sequence<P> {
     }
 
     fn remembered(&self, number: u64) -> Option<Mark> {
-        self.recent[slot(number)].filter(|mark| mark.number == number)
+        // The sound one proves who answers, however many came since.
+        let known = [self.recent[slot(number)], self.sound];
+        known.into_iter().flatten().find(|mark| mark.number == number)
     }
 
     fn take_live(&mut self, number: u64, payload: P, effects: &mut impl Effects<P>) {

@@ -1,7 +1,8 @@
 //! `kvradix listen`: follows a fleet and answers over HTTP.
 //!
 //! `run` starts what there is: the fleet and the watch on its file, then the
-//! server, which `serve` accepts connections for and `routes` answers. `body`
+//! server, which `serve` accepts connections for (a `stream` each) and `routes`
+//! answers. `body`
 //! reads requests, `metrics` and `dump` write the longer answers.
 
 mod body;
@@ -9,6 +10,7 @@ mod dump;
 mod metrics;
 mod routes;
 mod serve;
+mod stream;
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;

@@ -6,6 +6,10 @@ use kvradix::fleet::{Question, Wanted};
 use kvradix::intake::{Adapter, Image, Prompt};
 use serde::{Deserialize, Deserializer, de};
 
+/// How many times over images may cover a prompt. Audio and video that take
+/// turns cover it twice; each block of each image costs memory.
+const COVERS: usize = 16;
+
 /// The body of `POST /query`.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
@@ -44,6 +48,11 @@ struct ImageSpan {
 impl ImageSpan {
     fn image(&self) -> Image<'_> {
         Image { id: &self.id, start: self.start, tokens: self.tokens }
+    }
+
+    /// Tokens of a prompt of so many that it covers.
+    fn covers(&self, tokens: usize) -> usize {
+        self.tokens.min(tokens.saturating_sub(self.start))
     }
 }
 
@@ -98,7 +107,8 @@ impl Query {
     ///
     /// # Errors
     ///
-    /// It asks for nothing, or for two things at once.
+    /// It asks for nothing, or for two things at once; or its images cover the
+    /// prompt again and again.
     pub fn ask<T>(&self, ask: impl FnOnce(&Question<'_>) -> T) -> Result<T, Refusal> {
         let hashed: Vec<LocalHash>;
         let images: Vec<Image<'_>>;
@@ -113,6 +123,12 @@ impl Query {
                         return Err(Refusal::bad("give `lora_name` or `lora_id`, not both"));
                     }
                 };
+                let covered = self.images.iter().map(|image| image.covers(tokens.len()));
+                if covered.fold(0, usize::saturating_add) > tokens.len().saturating_mul(COVERS) {
+                    return Err(Refusal::bad(format!(
+                        "the images cover the prompt more than {COVERS} times"
+                    )));
+                }
                 images = self.images.iter().map(ImageSpan::image).collect();
                 let salt = self.cache_salt.as_deref();
                 Wanted::Tokens(Prompt { tokens, adapter, salt, images: &images })

@@ -113,6 +113,17 @@ async fn page() -> Response {
     (headers, PAGE).into_response()
 }
 
+/// What has to wait for the members' lock, which a worker that leaves keeps
+/// until the thread that follows it has a moment: not on the threads that
+/// answer queries.
+async fn apart<T: Send + 'static>(
+    app: Arc<App>,
+    act: impl FnOnce(&App) -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let done = tokio::task::spawn_blocking(move || act(&app)).await;
+    done.map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
 #[derive(Serialize)]
 struct Answer {
     workers: Vec<Found>,
@@ -146,17 +157,21 @@ struct Overview {
     workers: Vec<WorkerStatus>,
 }
 
-async fn workers(State(app): State<Arc<App>>) -> Response {
-    json(&Overview {
-        uptime_seconds: app.started.elapsed().as_secs_f64(),
-        file_error: app.watch.error(),
-        queries: app.latency.percentiles(),
-        workers: app.fleet.workers(),
+async fn workers(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    apart(app, |app| {
+        json(&Overview {
+            uptime_seconds: app.started.elapsed().as_secs_f64(),
+            file_error: app.watch.error(),
+            queries: app.latency.percentiles(),
+            workers: app.fleet.workers(),
+        })
     })
+    .await
 }
 
 async fn worker(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
-    app.fleet.worker(id).map(|worker| json(&worker)).ok_or_else(|| no_worker(id))
+    let worker = apart(app, move |app| app.fleet.worker(id)).await?;
+    worker.map(|worker| json(&worker)).ok_or_else(|| no_worker(id))
 }
 
 async fn add_worker(
@@ -166,14 +181,15 @@ async fn add_worker(
 ) -> Result<Response, Refusal> {
     let spec: WorkerSpec = parse(&checked(&headers, body)?)?;
     let id = spec.id;
-    app.fleet.add(spec).map_err(|error| {
+    let added = apart(app, move |app| app.fleet.add(spec).map(|()| app.fleet.worker(id))).await?;
+    let added = added.map_err(|error| {
         let status = match error {
             AddError::Exists(_) => StatusCode::CONFLICT,
             _ => StatusCode::BAD_REQUEST,
         };
         Refusal(status, error.to_string())
     })?;
-    let added = app.fleet.worker(id).ok_or_else(|| no_worker(id))?;
+    let added = added.ok_or_else(|| no_worker(id))?;
     Ok((StatusCode::CREATED, json(&added)).into_response())
 }
 
@@ -181,12 +197,9 @@ async fn remove_worker(
     State(app): State<Arc<App>>,
     Path(id): Path<u64>,
 ) -> Result<StatusCode, Refusal> {
-    // It waits for the thread that follows the worker.
-    let removed = tokio::task::spawn_blocking(move || app.fleet.remove(id)).await;
-    match removed {
-        Ok(true) => Ok(StatusCode::NO_CONTENT),
-        Ok(false) => Err(no_worker(id)),
-        Err(error) => Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+    match apart(app, move |app| app.fleet.remove(id)).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(no_worker(id)),
     }
 }
 
@@ -195,7 +208,7 @@ fn no_worker(id: u64) -> Refusal {
 }
 
 async fn metrics_text(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
-    let text = app.exposition.text(&app.fleet).map_err(|error| {
+    let text = apart(app, |app| app.exposition.text(&app.fleet)).await?.map_err(|error| {
         Refusal(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("the metrics cannot be written: {error}"),
@@ -213,20 +226,20 @@ struct Health {
 }
 
 /// Whether this process serves; how the engines are is told beside it.
-async fn health(State(app): State<Arc<App>>) -> Response {
-    let workers = app.fleet.workers();
+async fn health(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    let stopping = app.stopping.load(Ordering::Relaxed);
+    let workers = apart(app, |app| app.fleet.workers()).await?;
     let ranks = || workers.iter().flat_map(|worker| &worker.publishers);
     let count = |state: RankState| {
         (state.name(), ranks().filter(|publisher| publisher.state == state).count())
     };
-    let stopping = app.stopping.load(Ordering::Relaxed);
     let health = Health {
         status: if stopping { "stopping" } else { "ok" },
         workers: workers.len(),
         ranks: RankState::ALL.map(count).into(),
     };
     let status = if stopping { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    (status, json(&health)).into_response()
+    Ok((status, json(&health)).into_response())
 }
 
 async fn dump_all(State(app): State<Arc<App>>) -> Response {
@@ -234,7 +247,7 @@ async fn dump_all(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn dump_one(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
-    if app.fleet.worker(id).is_none() {
+    if apart(app.clone(), move |app| app.fleet.worker(id)).await?.is_none() {
         return Err(no_worker(id));
     }
     Ok(dumped(&app, Some(id)))

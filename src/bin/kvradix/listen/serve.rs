@@ -13,6 +13,8 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
+use super::stream::Impatient;
+
 /// Bytes of a request's line and headers; more is answered with 431.
 const HEADER_BYTES: usize = 16 << 10;
 /// Headers of a request; more are answered with 431.
@@ -23,7 +25,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Limits {
     /// Connections at a time; others wait.
     pub connections: usize,
-    /// How long a client may take to send a request's headers.
+    /// How long a client may take to send a request's headers, and how long it
+    /// may take nothing of an answer.
     pub timeout: Duration,
 }
 
@@ -63,7 +66,8 @@ pub async fn serve(
         // Answers are short; they shall not wait for one another.
         _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(routes.clone());
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let stream = TokioIo::new(Impatient::new(stream, limits.timeout));
+        let connection = graceful.watch(http.serve_connection(stream, service));
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 debug!(%error, "a connection ended badly");
