@@ -122,7 +122,7 @@ mod off {
     }
 
     #[derive(Default)]
-    pub(crate) struct Warnings;
+    pub(crate) struct Warnings {}
 
     impl Warnings {
         #[inline(always)]
