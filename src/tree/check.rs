@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::TreeConfig;
-use super::edit::KEPT_SLOTS;
+use super::columns::KEPT_SLOTS;
 use super::lane::Lane;
 use super::levels;
 use super::mask::Mask;

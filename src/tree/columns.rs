@@ -16,6 +16,9 @@ use std::ptr::NonNull;
 use crate::sync::{Mutant, Word, mutant};
 use crate::{Block, LocalHash, SequenceHash};
 
+/// Slots of columns that are kept however short the run becomes.
+pub(super) const KEPT_SLOTS: u32 = 64;
+
 /// The columns of one run.
 pub(super) struct Columns {
     /// `2 * cap` words: the local hashes, then the names.
@@ -118,6 +121,14 @@ impl Columns {
         }
         copy.high = len;
         copy
+    }
+
+    /// A shorter copy of the first `len` blocks, if these columns have become
+    /// far too large for them.
+    #[inline]
+    pub(super) fn cut(&self, len: u32) -> Option<Self> {
+        let idle = self.cap > KEPT_SLOTS && len < self.cap / 4 && len > 0;
+        idle.then(|| self.copy(len, len + len / 4))
     }
 
     /// The name at `at`.

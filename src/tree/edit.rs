@@ -12,9 +12,6 @@ use super::view::{Kid, View, ViewBox};
 use crate::LocalHash;
 use crate::sync::{Arc, Fault, Guard, Mutant, Omission, WriteGuard, fault, mutant, omitted};
 
-/// Slots of columns that are kept however short the run becomes.
-pub(super) const KEPT_SLOTS: u32 = 64;
-
 /// Changes to one node that become visible together.
 ///
 /// Between `new` and `publish` the half is ahead of what readers see. Dropped
@@ -219,9 +216,8 @@ impl<'n> Edit<'n> {
         }
         self.len = needed;
         self.touched = true;
-        let capacity = self.half.columns.capacity();
-        if capacity > KEPT_SLOTS && needed < capacity / 4 && needed > 0 {
-            self.cut = Some(self.half.columns.copy(needed, needed + needed / 4));
+        if let Some(columns) = self.half.columns.cut(needed) {
+            self.cut = Some(columns);
         }
         fault(Fault::Trimmed);
     }

@@ -88,7 +88,7 @@ impl Limits {
         self.loaders.load(Ordering::Relaxed) > 0
     }
 
-    /// The tree's limit, and a batch more for each loader.
+    /// The tree's limit, and a batch more for each thread that loads.
     fn lenient_tree(&self) -> usize {
         let loaders = self.loaders.load(Ordering::Relaxed) as usize;
         self.tree.saturating_add(loaders.saturating_mul(MAX_RUN as usize))
@@ -113,7 +113,7 @@ impl Limits {
     fn reserve(&self, blocks: usize) -> Result<(), usize> {
         let mut used = self.used.load(Ordering::Relaxed);
         loop {
-            let fits = |next: &usize| *next <= self.tree || *next <= self.lenient_tree();
+            let fits = |next: &usize| *next <= self.lenient_tree();
             let next = used.checked_add(blocks).filter(fits).ok_or(used)?;
             if mutant(Mutant::RoomUnreserved) {
                 self.used.fetch_add(blocks, Ordering::AcqRel);

@@ -12,7 +12,6 @@
 //! out of every answer. To *heal* it the whole tree is gone through for what
 //! the worker holds and for what was left.
 
-use super::edit::KEPT_SLOTS;
 use super::garbage::{Outgoing, Retired};
 use super::levels;
 use super::node::{Children, Half, Node};
@@ -91,20 +90,18 @@ impl Tree {
         self.mended.lock(Rank::Retired).entries -= removed;
 
         // Nor is there to be room for what was not appended.
-        let (len, capacity) = (view.len(), half.columns.capacity());
-        let mut cut = None;
-        if capacity > KEPT_SLOTS && len < capacity / 4 && len > 0 {
-            let copy = half.columns.copy(len, len + len / 4);
-            retired.made(copy.bytes());
-            cut = Some(std::mem::replace(&mut half.columns, copy));
+        let cut = half.columns.cut(view.len()).map(|columns| {
+            retired.made(columns.bytes());
+            let before = std::mem::replace(&mut half.columns, columns);
             node.moved_columns(half);
-        }
+            before
+        });
 
         let kids: Vec<Kid> = match &half.children {
             Children::Few(few) => few.iter().map(Kid::new).collect(),
             _ => Vec::new(),
         };
-        let window = half.columns.window(len);
+        let window = half.columns.window(view.len());
         let next = ViewBox::new(window, &levels, &kids, None, None, half.hub());
         retired.made(next.get().bytes());
         retired.push(Retired::View(node.publish(half, next)));

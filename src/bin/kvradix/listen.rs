@@ -2,8 +2,8 @@
 //!
 //! `run` starts what there is: the fleet and the watch on its file, then the
 //! server, which `serve` accepts connections for (a `stream` each) and `routes`
-//! answers. `body`
-//! reads requests, `metrics` and `dump` write the longer answers.
+//! answers. `body` reads requests, `metrics` and `dump` write the longer
+//! answers.
 
 mod body;
 mod dump;
