@@ -79,7 +79,7 @@ impl Builder {
             threads: 1,
             pool: None,
             removal_delay: Duration::from_millis(1),
-            drain_threshold: 64,
+            drain_threshold: 1_024,
             max_pending: 65_536,
             run_blocks: 4_096,
             hub_threshold: 12,
@@ -114,8 +114,8 @@ impl Builder {
     }
 
     /// Pending names of one worker at which they go to the drain threads at
-    /// once; 64 by default, at least 1. Lower ones are visible sooner, higher
-    /// ones cost less each.
+    /// once; 1,024 by default, at least 1. Lower ones are visible sooner; with
+    /// higher ones fewer wake-ups of a thread are paid for.
     pub fn drain_threshold(mut self, names: usize) -> Self {
         self.drain_threshold = names.max(1);
         self

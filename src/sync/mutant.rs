@@ -54,6 +54,10 @@ pub enum Mutant {
     HubResizeRelaxed,
     /// A reader takes the workers' table before it pins.
     TableBeforePin,
+    /// The workers' next table is shown without a release; asked for in the
+    /// stand-ins alone.
+    #[cfg_attr(not(kvradix_loom), allow(dead_code))]
+    TableShownRelaxed,
     /// A leaver's slot is given out again without waiting for the pins.
     SlotAtOnce,
     /// A store does not apply the removals that were queued before it.

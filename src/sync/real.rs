@@ -182,22 +182,42 @@ impl<T> DerefMut for WriteGuard<'_, T> {
 }
 
 /// A value that is replaced whole; readers take the current one without a
-/// lock.
-pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
+/// lock. Who has a pin need not say that he reads it, which would cost two
+/// atomic exchanges.
+pub(crate) struct Swap<T> {
+    current: arc_swap::ArcSwap<T>,
+    /// The same value, for those who have a pin.
+    shown: AtomicPtr<T>,
+}
 
 impl<T> Swap<T> {
     pub(crate) fn new(value: Arc<T>) -> Self {
-        Self(arc_swap::ArcSwap::new(value))
+        let shown = AtomicPtr::new(Arc::as_ptr(&value).cast_mut());
+        Self { current: arc_swap::ArcSwap::new(value), shown }
     }
 
     /// The current value, for as long as the result lives.
     #[inline]
     pub(crate) fn load(&self) -> impl Deref<Target = Arc<T>> + use<T> {
-        self.0.load()
+        self.current.load()
     }
 
-    pub(crate) fn store(&self, value: Arc<T>) {
-        self.0.store(value);
+    /// The current value, for as long as the pin does.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn peek<'g>(&'g self, _: &'g Guard) -> &'g T {
+        // Acquire: pairs with the release in `replace`; the value is there.
+        // SAFETY: what `replace` has shown, which is retired once another is
+        // shown in its place; the guard was pinned before this load.
+        unsafe { &*self.shown.load(super::Ordering::Acquire) }
+    }
+
+    /// Puts `value` in the place of the current one, which is the result, to
+    /// be retired. One thread at a time.
+    #[must_use]
+    pub(crate) fn replace(&self, value: Arc<T>) -> Arc<T> {
+        self.shown.store(Arc::as_ptr(&value).cast_mut(), super::Ordering::Release);
+        self.current.swap(value)
     }
 }
 

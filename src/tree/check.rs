@@ -456,7 +456,9 @@ mod tests {
         finds("a closed lane is in the registry", |shared| {
             lane(shared, A).state.lock(Rank::Lane).closed = true;
         });
-        finds("the table names", |shared| shared.tree.roster.leave(slot(shared, B)));
+        finds("the table names", |shared| {
+            shared.tree.roster.leave(slot(shared, B), &shared.tree.garbage)
+        });
         finds("room for", |shared| {
             lane(shared, A).state.lock(Rank::Lane).holdings.names.nodes.reserve(1_000);
         });

@@ -14,7 +14,7 @@ use super::hub::Hub;
 use super::lane::slim;
 use super::node::Node;
 use super::slot_array::SlotBox;
-use super::slots::SlotPool;
+use super::slots::{SlotPool, SlotTable};
 use super::view::ViewBox;
 use crate::sync::rank::{self, Rank};
 use crate::sync::{
@@ -30,6 +30,8 @@ pub(super) enum Retired {
     Node(#[expect(dead_code, reason = "owned until it is freed")] Arc<Node>, usize),
     Slots(SlotBox),
     Hub(Arc<Hub>),
+    /// The table of workers' slots.
+    Table(Arc<SlotTable>),
     /// A worker's slot: given out again when no reader can still see the bits
     /// of the worker that had it.
     Slot(u32),
@@ -45,6 +47,7 @@ impl Retired {
             Retired::Node(_, bytes) => *bytes,
             Retired::Slots(slots) => slots.get().bytes(),
             Retired::Hub(hub) => hub.bytes(),
+            Retired::Table(table) => table.bytes(),
             Retired::Slot(_) => 0,
         }
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::figures::{Figure, Sums};
 use super::lane::{Handful, Lane, LaneState};
 use super::repeated::first_repeated;
-use super::slots::Roster;
 use super::strays::Strays;
 use super::turn::Turn;
 use super::{Holdings, Refusal, Tree, TreeConfig};
@@ -217,8 +216,9 @@ impl Shared {
     /// The worker's lane, made if there is none.
     fn join(&self, worker: WorkerId) -> Arc<Lane> {
         let make = || {
-            let mut seat = Seat { roster: &self.tree.roster, slot: None };
-            let slot = *seat.slot.insert(self.tree.roster.join(worker));
+            let mut seat = Seat { tree: &self.tree, slot: None };
+            let joined = self.tree.roster.join(worker, &self.tree.garbage);
+            let slot = *seat.slot.insert(joined);
             fault(Fault::SlotTaken);
             let lane = Arc::new(Lane::new(worker, slot, self.tree.fold));
             seat.slot = None;
@@ -577,7 +577,7 @@ impl Shared {
         fault(Fault::Cleared);
         // Bits first, then the table, then the slot.
         let slot = turn.state.holdings.names.slot;
-        this.tree.roster.leave(slot);
+        this.tree.roster.leave(slot, &this.tree.garbage);
         fault(Fault::OutOfTable);
 
         // One step: none of it panics. What comes after it can be left out.
@@ -754,7 +754,7 @@ impl Shared {
 
 /// A slot that is given back unless a lane takes it.
 struct Seat<'a> {
-    roster: &'a Roster,
+    tree: &'a Tree,
     slot: Option<u32>,
 }
 
@@ -763,7 +763,7 @@ impl Drop for Seat<'_> {
         if let Some(slot) = self.slot
             && !omitted(Omission::SlotKept)
         {
-            self.roster.leave_unused(slot);
+            self.tree.roster.leave_unused(slot, &self.tree.garbage);
         }
     }
 }

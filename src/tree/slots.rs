@@ -9,17 +9,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::garbage::{Garbage, Outgoing, Retired};
 use crate::WorkerId;
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Mutex, Swap};
+use crate::sync::{Arc, Guard, Mutex, Swap, Witness, pin};
 
 /// Slots that levels keep in one word.
 pub(super) const CHUNK: usize = 64;
 
 /// Who has which slot.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct SlotTable {
     chunks: Vec<Chunk>,
+    witness: Witness,
 }
 
 /// The workers of one chunk of slots.
@@ -41,7 +43,13 @@ impl SlotTable {
     /// Chunks that cover all slots taken.
     #[inline]
     pub(super) fn chunks(&self) -> usize {
+        self.witness.read();
         self.chunks.len()
+    }
+
+    /// Bytes of the table.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.chunks.capacity() * size_of::<Chunk>()
     }
 }
 
@@ -98,37 +106,54 @@ impl Roster {
         Self { table: Swap::new(Arc::default()), change: Mutex::default(), pool }
     }
 
-    /// The table of this moment.
+    /// The table of this moment, for who has no pin.
     #[inline]
     pub(super) fn load(&self) -> impl std::ops::Deref<Target = Arc<SlotTable>> + use<> {
         self.table.load()
     }
 
+    /// The table of this moment, for as long as the pin is held.
+    #[inline]
+    pub(super) fn peek<'g>(&'g self, guard: &'g Guard) -> &'g SlotTable {
+        self.table.peek(guard)
+    }
+
     /// Gives `worker` a slot. O(workers).
-    pub(crate) fn join(&self, worker: WorkerId) -> u32 {
+    pub(crate) fn join(&self, worker: WorkerId, garbage: &Garbage) -> u32 {
         let _change = self.change.lock(Rank::Slots);
         let slot = self.pool.take();
-        self.put(slot, worker);
+        self.put(slot, worker, garbage);
         slot
     }
 
     /// Puts `worker` back where it was before it left; its slot was not
     /// retired. O(workers).
-    pub(super) fn come_back(&self, slot: u32, worker: WorkerId) {
+    pub(super) fn come_back(&self, slot: u32, worker: WorkerId, garbage: &Garbage) {
         let _change = self.change.lock(Rank::Slots);
-        self.put(slot, worker);
+        self.put(slot, worker, garbage);
     }
 
-    fn put(&self, slot: u32, worker: WorkerId) {
-        let mut table = SlotTable::clone(&self.table.load());
+    fn put(&self, slot: u32, worker: WorkerId, garbage: &Garbage) {
+        let mut chunks = self.table.load().chunks.clone();
         let (chunk, bit) = (slot as usize / CHUNK, slot as usize % CHUNK);
-        if table.chunks.len() <= chunk {
+        if chunks.len() <= chunk {
             let empty = Chunk { taken: 0, workers: [WorkerId::default(); CHUNK] };
-            table.chunks.resize(chunk + 1, empty);
+            chunks.resize(chunk + 1, empty);
         }
-        table.chunks[chunk].taken |= 1 << bit;
-        table.chunks[chunk].workers[bit] = worker;
-        self.table.store(Arc::new(table));
+        chunks[chunk].taken |= 1 << bit;
+        chunks[chunk].workers[bit] = worker;
+        self.show(chunks, garbage);
+    }
+
+    /// Shows the next table and retires the one before. The caller has the
+    /// lock of changes.
+    fn show(&self, mut chunks: Vec<Chunk>, garbage: &Garbage) {
+        chunks.shrink_to_fit();
+        let guard = pin();
+        let mut retired = Outgoing::default();
+        let next = Arc::new(SlotTable { chunks, witness: Witness::new() });
+        retired.push(Retired::Table(self.table.replace(next)));
+        garbage.take(&mut retired, &guard);
     }
 
     /// Panics unless the table names exactly these workers at their slots.
@@ -155,23 +180,22 @@ impl Roster {
     }
 
     /// Gives back a slot that nobody has held anything by.
-    pub(super) fn leave_unused(&self, slot: u32) {
-        self.leave(slot);
+    pub(super) fn leave_unused(&self, slot: u32, garbage: &Garbage) {
+        self.leave(slot, garbage);
         self.pool.give_back(slot);
     }
 
     /// Takes `slot` out of the table, if it is there; the slot itself is to
     /// be retired. O(workers).
-    pub(crate) fn leave(&self, slot: u32) {
+    pub(crate) fn leave(&self, slot: u32, garbage: &Garbage) {
         let _change = self.change.lock(Rank::Slots);
-        let mut table = SlotTable::clone(&self.table.load());
-        let Some(chunk) = table.chunks.get_mut(slot as usize / CHUNK) else { return };
+        let mut chunks = self.table.load().chunks.clone();
+        let Some(chunk) = chunks.get_mut(slot as usize / CHUNK) else { return };
         chunk.taken &= !(1 << (slot as usize % CHUNK));
-        while table.chunks.last().is_some_and(|chunk| chunk.taken == 0) {
-            table.chunks.pop();
+        while chunks.last().is_some_and(|chunk| chunk.taken == 0) {
+            chunks.pop();
         }
-        table.chunks.shrink_to_fit();
-        self.table.store(Arc::new(table));
+        self.show(chunks, garbage);
     }
 }
 
@@ -184,9 +208,10 @@ mod tests {
     #[test]
     fn the_table_is_as_short_as_the_slots_in_use_allow() {
         let roster = Roster::new(Arc::default());
-        let join = |id| roster.join(WorkerId::new(id, 0));
+        let garbage = Garbage::new(Arc::default());
+        let join = |id| roster.join(WorkerId::new(id, 0), &garbage);
         let leave = |slot| {
-            roster.leave(slot);
+            roster.leave(slot, &garbage);
             roster.pool.give_back(slot);
         };
         let slots: Vec<u32> = (0..1_000).map(join).collect();

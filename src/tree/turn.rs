@@ -44,7 +44,7 @@ impl Shared {
         lane.poisoned.store(1, Ordering::Relaxed);
         // A closed lane's slot may be somebody else's soon.
         if !state.closed && !omitted(Omission::StillInTable) {
-            self.tree.roster.leave(state.holdings.names.slot);
+            self.tree.roster.leave(state.holdings.names.slot, &self.tree.garbage);
         }
         // As they were noted last: counts of half an event are in no figure.
         lane.figures.add(Figure::LostBlocks, lane.figures.names() as usize);
@@ -64,7 +64,8 @@ impl Shared {
         }
         drop(guard);
         if mutant(Mutant::HealedBeforeBits) {
-            self.tree.roster.come_back(turn.state.holdings.names.slot, turn.lane.worker);
+            let slot = turn.state.holdings.names.slot;
+            self.tree.roster.come_back(slot, turn.lane.worker, &self.tree.garbage);
         }
         self.tree.heal(&mut turn.state.holdings);
         pin()
@@ -74,7 +75,7 @@ impl Shared {
     pub(super) fn welcome_back(&self, turn: &mut Turn<'_>) {
         if turn.state.poisoned {
             let Holdings { names, .. } = &turn.state.holdings;
-            self.tree.roster.come_back(names.slot, turn.lane.worker);
+            self.tree.roster.come_back(names.slot, turn.lane.worker, &self.tree.garbage);
             turn.state.poisoned = false;
             turn.lane.poisoned.store(0, Ordering::Relaxed);
         }

@@ -48,22 +48,25 @@ impl Tree {
         child.prefetch();
         // Taken under the pin and before any bit is seen: a slot this table
         // names is not given to another worker before the pin has ended.
-        let table = early.unwrap_or_else(|| self.roster.load());
+        let table = match &early {
+            Some(early) => early,
+            None => self.roster.peek(&guard),
+        };
 
         walk.begin(table.chunks());
         let mut view = child.view(&guard);
         let mut step = Step::new(view, query, &guard);
-        walk.enter_first(view, step.common, &table, found);
+        walk.enter_first(view, step.common, table, found);
         let mut depth = step.common;
         while step.common > 0 && !walk.chunks.is_empty() {
             let Some(child) = step.child else { break };
             fault(Fault::Walking);
             view = child.view(&guard);
             step = Step::new(view, &query[depth as usize..], &guard);
-            walk.enter(view, depth, step.common, &table, found);
+            walk.enter(view, depth, step.common, table, found);
             depth += step.common;
         }
-        walk.end(depth, &table, found);
+        walk.end(depth, table, found);
     }
 }
 

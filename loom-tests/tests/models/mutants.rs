@@ -199,6 +199,12 @@ pub const MUTANTS: &[Negative] = &[
         "credited with another's blocks",
     ),
     kills(
+        "TableShownRelaxed",
+        "the workers' next table is shown by a release",
+        "reader_against_reused_slot",
+        "Causality violation",
+    ),
+    kills(
         "SlotAtOnce",
         "a leaver's slot waits for the pins",
         "reader_against_reused_slot",

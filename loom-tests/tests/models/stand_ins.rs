@@ -171,10 +171,11 @@ fn borrowed_dead() {
 }
 
 fn swap() {
-    let cell = Arc::new(Swap::new(Arc::new("old")));
+    let old = Arc::new("old");
+    let cell = Arc::new(Swap::new(old.clone()));
     let other = cell.clone();
-    let b = spawn(move || other.store(Arc::new("new")));
-    saw(**cell.load());
+    let b = spawn(move || drop(other.replace(Arc::new("new"))));
+    saw(*cell.peek(&pin()));
     b.join();
     assert_eq!(**cell.load(), "new");
 }

@@ -3,15 +3,20 @@
 use std::cell::RefCell;
 use std::ops::Deref;
 
-use super::checker::sync::atomic::{AtomicUsize, Ordering};
+use super::checker::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use super::Guard;
 use super::owner::Arc;
+use crate::sync::{Mutant, mutant};
 
-/// Stands for `ArcSwap`: a load may see any value that was current and is
-/// not known to be replaced. Replaced ones stay until the cell goes.
+/// Stands for `ArcSwap` and the pointer beside it. A peek may see any value
+/// that was shown and is not known to be replaced, whether it is still there
+/// or not; a load, which only writers do, takes the current one.
 pub struct Swap<T> {
-    current: AtomicUsize,
-    values: RefCell<Vec<Arc<T>>>,
+    shown: AtomicPtr<T>,
+    /// What a load synchronises with.
+    changes: AtomicUsize,
+    current: RefCell<Arc<T>>,
 }
 
 // SAFETY: loom runs one thread at a time.
@@ -21,20 +26,31 @@ unsafe impl<T: Send + Sync> Sync for Swap<T> {}
 
 impl<T> Swap<T> {
     pub fn new(value: Arc<T>) -> Self {
-        Self { current: AtomicUsize::new(0), values: RefCell::new(vec![value]) }
+        let shown = AtomicPtr::new(Arc::as_ptr(&value).cast_mut());
+        Self { shown, changes: AtomicUsize::new(0), current: RefCell::new(value) }
     }
 
     #[track_caller]
     pub fn load(&self) -> impl Deref<Target = Arc<T>> + use<T> {
-        // Acquire, as the real load; no count changes that others could see.
-        let at = self.current.load(Ordering::Acquire);
-        Loaded(self.values.borrow()[at].clone())
+        // No count changes that others could see.
+        self.changes.fetch_add(0, Ordering::AcqRel);
+        Loaded(self.current.borrow().clone())
     }
 
-    pub fn store(&self, value: Arc<T>) {
-        let at = self.values.borrow().len();
-        self.values.borrow_mut().push(value);
-        self.current.swap(at, Ordering::AcqRel);
+    #[track_caller]
+    pub fn peek<'g>(&'g self, _: &'g Guard) -> &'g T {
+        // SAFETY: memory stays readable until the model's run ends; the value
+        // itself knows whether it was dropped.
+        unsafe { &*self.shown.load(Ordering::Acquire) }
+    }
+
+    #[must_use]
+    pub fn replace(&self, value: Arc<T>) -> Arc<T> {
+        let release =
+            if mutant(Mutant::TableShownRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        self.shown.store(Arc::as_ptr(&value).cast_mut(), release);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.current.replace(value)
     }
 }
 
