@@ -82,7 +82,7 @@ impl Builder {
             drain_threshold: 1_024,
             max_pending: 65_536,
             run_blocks: 4_096,
-            hub_threshold: 12,
+            hub_threshold: 96,
             max_blocks: u64::MAX,
             max_worker_blocks: u64::MAX,
         }
@@ -137,7 +137,7 @@ impl Builder {
     }
 
     /// Most children that a node lists in its view before it has a table for
-    /// them, 0 to 1,024; 12 by default. Small ones are for tests.
+    /// them, 0 to 1,024; 96 by default. Small ones are for tests.
     pub fn hub_threshold(mut self, children: usize) -> Self {
         self.hub_threshold = children.min(MOST_LISTED);
         self
@@ -177,7 +177,7 @@ impl Builder {
         let tree = TreeConfig {
             run_blocks: self.run_blocks,
             hub_threshold: self.hub_threshold,
-            wide_threshold: if small { 6 } else { 16 * self.hub_threshold.max(1) },
+            wide_threshold: if small { 6 } else { 192.min(16 * self.hub_threshold.max(1)) },
             wide_shards: if small { 2 } else { 128 },
             // In the models children of the root meet in one shard.
             root_shards: if small { 1 } else { 128 },

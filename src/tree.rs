@@ -11,6 +11,7 @@ mod export;
 mod figures;
 mod garbage;
 mod hub;
+mod kids;
 mod lane;
 mod levels;
 mod limits;
@@ -129,7 +130,7 @@ impl Tree {
     #[inline]
     fn first_child<'g>(&'g self, first: LocalHash, guard: &'g Guard) -> Option<&'g Node> {
         if cfg!(kvradix_loom) {
-            return self.root.view(guard).child(0, first, guard);
+            return self.root.view(guard).child(0, first, self.fold, guard);
         }
         self.top.find(0, first, guard)
     }
@@ -150,7 +151,7 @@ impl Drop for Tree {
             let mut half = node.write(Rank::Parent);
             match std::mem::replace(&mut half.children, Children::None) {
                 Children::None => {}
-                Children::Few(few) => owned.extend(*few),
+                Children::Few(few) => owned.extend(few.into_iter().map(|child| child.node)),
                 Children::Hub(hub) => owned.extend(hub.children()),
             }
         }

@@ -87,9 +87,11 @@ impl Shared {
             Children::Few(few) => {
                 assert!(!few.is_empty() && few.len() <= self.tree.config.hub_threshold.max(1));
                 assert_eq!(few.len(), view.kids().len(), "owners and names of the children");
-                let same = few.iter().zip(view.kids()).all(|(owner, kid)| kid.is(owner));
+                let same = few.iter().all(|child| view.kids().name(&child.node));
                 assert!(same, "a view names other children than the half owns");
-                few.to_vec()
+                let offsets = few.iter().all(|child| child.offset == child.node.offset());
+                assert!(offsets, "a child's offset is noted wrong");
+                half.children.all()
             }
             Children::Hub(hub) => {
                 assert!(std::ptr::eq(view.hub().expect("published"), &**hub));
@@ -114,7 +116,7 @@ impl Shared {
                 let own = half.columns.local(child.offset());
                 assert!(own != child.first(), "a child repeats the run's own block");
             }
-            let reached = view.child(child.offset(), child.first(), guard);
+            let reached = view.child(child.offset(), child.first(), self.tree.fold, guard);
             let same = reached.is_some_and(|reached| std::ptr::eq(reached, &**child));
             assert!(same, "a child's key leads to another node");
             children_end = children_end.max(child.offset());
@@ -228,6 +230,7 @@ mod tests {
     use super::super::edit::{Edit, KidChange};
     use super::super::figures::Figure;
     use super::super::garbage::{Outgoing, Retired};
+    use super::super::kids::Kids;
     use super::super::scratch::Scratch;
     use super::super::view::ViewBox;
     use super::*;
@@ -259,11 +262,7 @@ mod tests {
 
     /// The node whose run begins with block `first`.
     fn node(shared: &Shared, first: u64) -> Arc<Node> {
-        let below = |node: &Node| match &node.read(Rank::Parent).children {
-            Children::None => Vec::new(),
-            Children::Few(few) => few.to_vec(),
-            Children::Hub(hub) => hub.children(),
-        };
+        let below = |node: &Node| node.read(Rank::Parent).children.all();
         let mut all = below(&shared.tree.root);
         all.extend(all.clone().iter().flat_map(|node| below(node)));
         all.into_iter().find(|node| node.first() == LocalHash(first)).expect("in the sample")
@@ -445,7 +444,7 @@ mod tests {
             let mut half = node.write(Rank::Child);
             let guard = pin();
             let (view, window) = (node.view(&guard), half.columns.window(6));
-            let without = ViewBox::new(window, view.levels(), &[], None, None, None);
+            let without = ViewBox::new(window, view.levels(), Kids::default(), None);
             std::mem::forget(node.publish(&mut half, without));
         });
     }

@@ -176,6 +176,18 @@ impl Drop for Columns {
 }
 
 impl Window {
+    /// The first `len` of `words`.
+    #[inline]
+    pub(super) fn new(words: NonNull<Word>, len: u32) -> Self {
+        Self { words, len }
+    }
+
+    /// Where its words are.
+    #[inline]
+    pub(super) fn start(self) -> NonNull<Word> {
+        self.words
+    }
+
     /// Whether it shows these columns.
     pub(super) fn is_of(self, columns: &Columns) -> bool {
         self.len <= columns.high && (self.len == 0 || self.words == columns.words)

@@ -4,11 +4,12 @@ use super::Tree;
 use super::columns::Columns;
 use super::garbage::{Outgoing, Retired};
 use super::hub::Hub;
+use super::kids::Kid;
 use super::levels::{self, Level};
 use super::mask::Mask;
 use super::node::{Children, Half, Node};
 use super::scratch::Scratch;
-use super::view::{Kid, View, ViewBox};
+use super::view::{View, ViewBox};
 use crate::LocalHash;
 use crate::sync::{Arc, Fault, Guard, Mutant, Omission, WriteGuard, fault, mutant, omitted};
 
@@ -177,10 +178,7 @@ impl<'n> Edit<'n> {
 
     /// Whether a child hangs below the first `offset` blocks.
     pub(super) fn any_child_at(&self, offset: u32) -> bool {
-        match self.half.hub() {
-            Some(hub) => hub.any_at(offset),
-            None => self.view.kids().iter().any(|kid| kid.offset == offset),
-        }
+        self.half.children.any_at(offset)
     }
 
     /// The child below the first `offset` blocks that begins with `local`.
@@ -190,7 +188,7 @@ impl<'n> Edit<'n> {
         local: LocalHash,
         guard: &'n Guard,
     ) -> Option<&'n Node> {
-        self.view.child(offset, local, guard)
+        self.view.child(offset, local, self.tree.fold, guard)
     }
 
     /// Cuts what nobody holds off the run's end, given how the children are
@@ -199,16 +197,11 @@ impl<'n> Edit<'n> {
         if self.node.is_root() {
             return;
         }
-        let children_end = match self.half.hub() {
-            Some(hub) => hub.end(),
-            None => {
-                let kept = self.view.kids().iter().filter(|kid| match kids {
-                    KidChange::Removed(node) => !kid.is(node),
-                    _ => true,
-                });
-                kept.map(|kid| kid.offset).max().unwrap_or(0)
-            }
+        let gone = match kids {
+            KidChange::Removed(node) => Some(node),
+            _ => None,
         };
+        let children_end = self.half.children.end(gone);
         let needed = self.half.needed(&self.levels, children_end);
         debug_assert!(needed <= self.len);
         if needed == self.len {
@@ -267,13 +260,13 @@ impl<'n> Edit<'n> {
         }
         let window = self.cut.as_ref().unwrap_or(&self.half.columns).window(self.len);
         let hub = self.half.hub();
-        let (kids, without, with) = match kids {
-            KidChange::Same => (self.view.kids(), None, None),
-            KidChange::Added(kid) => (self.view.kids(), None, Some(kid)),
-            KidChange::Removed(node) => (self.view.kids(), Some(node), None),
-            KidChange::All(kids) => (kids, None, None),
+        let kids = match kids {
+            KidChange::Same => self.view.kids().into(),
+            KidChange::Added(kid) => self.view.kids().with(kid),
+            KidChange::Removed(node) => self.view.kids().without(node),
+            KidChange::All(kids) => kids.into(),
         };
-        let view = ViewBox::new(window, &self.levels, kids, without, with, hub);
+        let view = ViewBox::new(window, &self.levels, kids, hub);
         fault(Fault::ViewMade);
         Some(view)
     }

@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 
 use super::garbage::{Outgoing, Retired};
 use super::node::Node;
-use super::slot_array::{Header, SlotBox, Slots};
+use super::slot_array::{Header, SlotBox, Slots, key_hash};
 use crate::LocalHash;
 use crate::sync::rank::Rank;
 use crate::sync::{
@@ -86,8 +86,7 @@ impl Hub {
 
     #[inline]
     fn hash(&self, offset: u32, local: LocalHash) -> u64 {
-        let fold = self.fold;
-        fold.mix(fold.mix(local.0) ^ u64::from(offset))
+        key_hash(self.fold, offset, local)
     }
 
     #[inline]

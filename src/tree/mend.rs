@@ -13,11 +13,12 @@
 //! the worker holds and for what was left.
 
 use super::garbage::{Outgoing, Retired};
+use super::kids::Kid;
 use super::levels;
-use super::node::{Children, Half, Node};
+use super::node::{Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
-use super::view::{Kid, ViewBox, owner_of};
+use super::view::{ViewBox, owner_of};
 use super::{Holdings, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fault, Guard, Omission, WriteGuard, fault, omitted, pin};
@@ -97,12 +98,10 @@ impl Tree {
             before
         });
 
-        let kids: Vec<Kid> = match &half.children {
-            Children::Few(few) => few.iter().map(Kid::new).collect(),
-            _ => Vec::new(),
-        };
+        let few = half.children.few().iter();
+        let kids: Vec<Kid> = few.map(|child| Kid::new(&child.node, self.fold)).collect();
         let window = half.columns.window(view.len());
-        let next = ViewBox::new(window, &levels, &kids, None, None, half.hub());
+        let next = ViewBox::new(window, &levels, &kids[..], half.hub());
         retired.made(next.get().bytes());
         retired.push(Retired::View(node.publish(half, next)));
         if let Some(columns) = cut {
@@ -158,10 +157,7 @@ impl Tree {
             return true;
         }
         let (view, levels) = (node.view(guard), node.view(guard).levels());
-        let children_end = match half.hub() {
-            Some(hub) => hub.end(),
-            None => view.kids().iter().map(|kid| kid.offset).max().unwrap_or(0),
-        };
+        let children_end = half.children.end(None);
         levels::cutoff_of(levels, slot) == 0
             && half.mask(slot).is_none()
             && (view.len() > 0 && view.len() == half.needed(levels, children_end)
@@ -185,9 +181,5 @@ impl Tree {
 /// Owners of a node's children. One that comes meanwhile holds nothing of a
 /// worker whose lane is locked.
 fn children_of(node: &Node) -> Vec<Arc<Node>> {
-    match &node.read(Rank::Parent).children {
-        Children::None => Vec::new(),
-        Children::Few(few) => few.to_vec(),
-        Children::Hub(hub) => hub.children(),
-    }
+    node.read(Rank::Parent).children.all()
 }

@@ -2,6 +2,7 @@
 
 use super::columns::Columns;
 use super::hub::Hub;
+use super::kids::Kids;
 use super::levels::{self, Level};
 use super::mask::Mask;
 use super::view::{Published, View, ViewBox, expose};
@@ -40,24 +41,86 @@ pub(super) struct Half {
 }
 
 /// The owners of a node's children. While they are few, the view names the
-/// same nodes in the same order.
+/// same nodes.
 pub(super) enum Children {
     None,
     /// Boxed twice, so that the many nodes without children stay small.
     #[allow(clippy::box_collection)]
-    Few(Box<Vec<Arc<Node>>>),
+    Few(Box<Vec<FewChild>>),
     Hub(Arc<Hub>),
 }
 
+/// One of few children, and its offset: who trims the run need not look at
+/// every child.
+#[derive(Clone)]
+pub(super) struct FewChild {
+    pub(super) node: Arc<Node>,
+    pub(super) offset: u32,
+}
+
+impl FewChild {
+    pub(super) fn new(node: Arc<Node>) -> Self {
+        let offset = node.offset();
+        Self { node, offset }
+    }
+}
+
 impl Children {
+    /// The children as they are listed: all, if they are few, else none.
+    pub(super) fn few(&self) -> &[FewChild] {
+        match self {
+            Children::Few(few) => few,
+            _ => &[],
+        }
+    }
+
+    /// Adds one to none or few.
+    pub(super) fn push(&mut self, child: Arc<Node>) {
+        let child = FewChild::new(child);
+        match self {
+            Children::Few(few) => few.push(child),
+            children => *children = Children::Few(Box::new(vec![child])),
+        }
+    }
+
     /// Takes out one of few, the one at `at`.
     pub(super) fn remove(&mut self, at: usize) -> Arc<Node> {
         let Children::Few(few) = self else { unreachable!("one of few was found") };
-        let owner = few.remove(at);
+        let child = few.swap_remove(at);
         if few.is_empty() {
             *self = Children::None;
         }
-        owner
+        child.node
+    }
+
+    /// Whether a child hangs at `offset`.
+    pub(super) fn any_at(&self, offset: u32) -> bool {
+        match self {
+            Children::Hub(hub) => hub.any_at(offset),
+            children => children.few().iter().any(|child| child.offset == offset),
+        }
+    }
+
+    /// The deepest offset at which a child hangs, `without` one of few; 0
+    /// where there is none.
+    pub(super) fn end(&self, without: Option<&Node>) -> u32 {
+        match self {
+            Children::Hub(hub) => hub.end(),
+            children => {
+                let gone = |child: &&FewChild| {
+                    !without.is_some_and(|node| std::ptr::eq(&*child.node, node))
+                };
+                children.few().iter().filter(gone).map(|child| child.offset).max().unwrap_or(0)
+            }
+        }
+    }
+
+    /// An owner of every child.
+    pub(super) fn all(&self) -> Vec<Arc<Node>> {
+        match self {
+            Children::Hub(hub) => hub.children(),
+            children => children.few().iter().map(|child| child.node.clone()).collect(),
+        }
     }
 }
 
@@ -82,7 +145,7 @@ impl Node {
         len: u32,
         levels: &[Level],
     ) -> Arc<Self> {
-        let view = ViewBox::new(columns.window(len), levels, &[], None, None, None);
+        let view = ViewBox::new(columns.window(len), levels, Kids::default(), None);
         let node = Arc::new(Self {
             view: Published::new(view),
             columns_hint: Hint::new(columns.start()),
@@ -104,7 +167,7 @@ impl Node {
     /// The root: no blocks, a hub for children from the start.
     pub(super) fn root(hub: Arc<Hub>) -> Arc<Self> {
         let columns = Columns::empty();
-        let view = ViewBox::new(columns.window(0), &[], &[], None, None, Some(&hub));
+        let view = ViewBox::new(columns.window(0), &[], Kids::default(), Some(&hub));
         let node = Arc::new(Self {
             view: Published::new(view),
             columns_hint: Hint::new(columns.start()),

@@ -9,13 +9,14 @@
 
 use super::edit::{Edit, KidChange};
 use super::garbage::Retired;
+use super::kids::Kid;
 use super::levels;
 use super::lookup::AHEAD;
 use super::names::Names;
-use super::node::{Children, Half, Node};
+use super::node::{Children, FewChild, Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
-use super::view::{Kid, owner_of};
+use super::view::owner_of;
 use super::{Holdings, Tree};
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
@@ -300,14 +301,14 @@ impl Tree {
             return false;
         }
         let Children::Few(few) = &half.children else { return false };
-        let same = |owner: &Arc<Node>| match mutant(Mutant::DetachByKey) {
-            true => (owner.offset(), owner.first()) == (child.offset(), child.first()),
-            false => std::ptr::eq(&**owner, child),
+        let same = |FewChild { node, .. }: &FewChild| match mutant(Mutant::DetachByKey) {
+            true => (node.offset(), node.first()) == (child.offset(), child.first()),
+            false => std::ptr::eq(&**node, child),
         };
         let Some(at) = few.iter().position(same) else {
             return false;
         };
-        let child_is = few[at].clone();
+        let child_is = few[at].node.clone();
         let bytes = child.bytes_with_table(&child_half, guard);
         if mutant(Mutant::MarkShownEarly) {
             child_half.mark_detached();
@@ -352,9 +353,11 @@ impl Tree {
         if mutant(Mutant::FewLeaveOne) {
             children.pop();
         }
-        let kids: Vec<Kid> = children.iter().map(Kid::new).collect();
-        let children =
-            if children.is_empty() { Children::None } else { Children::Few(Box::new(children)) };
+        let kids: Vec<Kid> = children.iter().map(|node| Kid::new(node, self.fold)).collect();
+        let children = match children.is_empty() {
+            true => Children::None,
+            false => Children::Few(Box::new(children.into_iter().map(FewChild::new).collect())),
+        };
         edit.replace_children(children);
         fault(Fault::TableGone);
         edit.publish(KidChange::All(&kids), scratch);

@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 use super::node::Node;
 use super::place::{SPARE_BITS, pack, unpack_bits, unpack_node};
 use crate::LocalHash;
-use crate::sync::{AtomicU64, Guard, Mutant, Ordering, Witness, mutant, prefetch};
+use crate::sync::{AtomicU64, Fold, Guard, Mutant, Ordering, Witness, mutant, prefetch};
 
 /// One child's slot: `EMPTY`, `REMOVED`, or a child's address and the tag of
 /// its key.
@@ -60,10 +60,16 @@ fn layout(capacity: usize) -> Layout {
     Layout::from_size_align(size, align_of::<Header>()).expect("an array fits the address space")
 }
 
+/// The hash of a child's key.
+#[inline]
+pub(super) fn key_hash(fold: Fold, offset: u32, local: LocalHash) -> u64 {
+    fold.mix(fold.mix(local.0) ^ u64::from(offset))
+}
+
 /// The bits of a key's hash that its slot keeps. The lowest ones chose the
 /// shard, those above them the slot.
 #[inline]
-fn tag(hash: u64) -> u32 {
+pub(super) fn tag(hash: u64) -> u32 {
     (hash >> (u64::BITS - SPARE_BITS)) as u32
 }
 

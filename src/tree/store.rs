@@ -10,13 +10,14 @@ use super::columns::Columns;
 use super::edit::{Edit, KidChange};
 use super::garbage::{Outgoing, Retired};
 use super::hub::Hub;
+use super::kids::Kid;
 use super::levels::{self, Level};
 use super::lookup::AHEAD;
 use super::mend::Newborn;
 use super::names::Found;
 use super::node::{Children, Half, Node};
 use super::place::{MAX_RUN, Place};
-use super::view::{Kid, borrow_under_pin, owner_of};
+use super::view::{borrow_under_pin, owner_of};
 use super::{Holdings, Refusal, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fault, Guard, Mutant, WriteGuard, fault, mutant};
@@ -110,7 +111,7 @@ impl Tree {
         if view.common_blocks(at, &rest[..1]) == 0 {
             // Nothing to join here. Whatever the view is by now, a child that
             // it names is locked and asked before anything is done to it.
-            if let Some(child) = view.child(at, rest[0].local, guard) {
+            if let Some(child) = view.child(at, rest[0].local, self.fold, guard) {
                 let next = Cursor { node: child, at: 0 };
                 return Step::On { count: 0, next, above: cursor };
             }
@@ -344,7 +345,8 @@ impl Tree {
         {
             let mut retired = Outgoing::default();
             let hub = Hub::new(1, self.fold, true);
-            for child in few.iter().skip(usize::from(mutant(Mutant::TableLeavesOne))).cloned() {
+            let left = usize::from(mutant(Mutant::TableLeavesOne));
+            for child in few.iter().skip(left).map(|child| child.node.clone()) {
                 hub.lock(child.offset(), child.first()).insert(child, &mut retired);
             }
             edit.replace_children(Children::Hub(Arc::new(hub)));
@@ -362,13 +364,10 @@ impl Tree {
             shard.insert(child, &mut lane.scratch.retired);
             return self.newborn(lane, found, half, guard);
         }
-        let view = edit.next_view(KidChange::Added(Kid::new(&child)));
+        let view = edit.next_view(KidChange::Added(Kid::new(&child, self.fold)));
         // From here on nothing panics until the child is one that is mended.
         let half = found.write(Rank::Child);
-        match &mut edit.half.children {
-            Children::Few(few) => few.push(child),
-            children => *children = Children::Few(Box::new(vec![child])),
-        }
+        edit.half.children.push(child);
         edit.commit(view, &mut lane.scratch);
         self.newborn(lane, found, half, guard)
     }

@@ -11,49 +11,30 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
+use std::slice;
 
 use super::columns::{Columns, Window};
 use super::hub::Hub;
+use super::kids::{Kid, Kids, NextKids, slots_for};
 use super::levels::Level;
 use super::node::Node;
+use super::place::MAX_RUN;
 use crate::sync::{
-    Arc, AtomicPtr, Guard, Mutant, Ordering, Witness, arc_from_borrowed, mutant, prefetch,
+    Arc, AtomicPtr, Fold, Guard, Mutant, Ordering, Witness, Word, arc_from_borrowed, mutant,
+    prefetch,
 };
 use crate::{Block, LocalHash};
 
-/// A child as a view names it. It hangs below the run's first `offset`
-/// blocks.
-#[derive(Clone, Copy)]
-pub(super) struct Kid {
-    /// The first block of its run.
-    pub(super) local: LocalHash,
-    node: NonNull<Node>,
-    /// How many blocks of the parent's run lie above it.
-    pub(super) offset: u32,
-}
-
-impl Kid {
-    /// Names `node`; its parent's half owns it for as long as views do.
-    pub(super) fn new(node: &Arc<Node>) -> Self {
-        let (local, offset) = (node.first(), node.offset());
-        // SAFETY: an `Arc` points at a value.
-        let node = unsafe { NonNull::new_unchecked(Arc::as_ptr(node).cast_mut()) };
-        Self { local, node, offset }
-    }
-
-    /// Whether it names this very node.
-    pub(super) fn is(&self, node: &Node) -> bool {
-        ptr::eq(self.node.as_ptr(), node)
-    }
-}
-
-/// What stands before a view's levels and kids.
+/// What stands before a view's levels and kids. Small: with the one level that
+/// most runs have, a view is 40 bytes.
 #[repr(C)]
 struct Header {
-    window: Window,
+    /// The window's words and how many it shows.
+    words: NonNull<Word>,
     hub: Option<NonNull<Hub>>,
     levels: u32,
-    kids: u32,
+    len: u16,
+    kids: u16,
     witness: Witness,
     // Behind the header: `levels` levels, then `kids` kids.
 }
@@ -72,42 +53,41 @@ unsafe impl Sync for ViewBox {}
 
 const LEVELS_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Level>());
 
+/// The allocation of a view with so many levels and kids, and where the kids'
+/// slots are in it.
 fn layout(levels: usize, kids: usize) -> (Layout, usize) {
     const { assert!(align_of::<Level>() == align_of::<Kid>()) };
-    let kids_at = LEVELS_AT + levels * size_of::<Level>();
-    let size = kids_at + kids * size_of::<Kid>();
+    let slots_at = LEVELS_AT + levels * size_of::<Level>();
+    let size = slots_at + slots_for(kids) * size_of::<Kid>();
     let align = align_of::<Header>().max(align_of::<Level>());
     let layout = Layout::from_size_align(size, align).expect("a view fits the address space");
-    (layout, kids_at)
+    (layout, slots_at)
 }
 
 impl ViewBox {
-    /// A view with these parts: of `kids` all but `without`, and `with`.
-    pub(super) fn new(
+    /// A view with these parts.
+    pub(super) fn new<'k>(
         window: Window,
         levels: &[Level],
-        kids: &[Kid],
-        without: Option<&Node>,
-        with: Option<Kid>,
+        kids: impl Into<NextKids<'k>>,
         hub: Option<&Arc<Hub>>,
     ) -> Self {
-        let gone = without.and_then(|node| kids.iter().position(|kid| kid.is(node)));
-        let (before, after) = match gone {
-            Some(at) => (&kids[..at], &kids[at + 1..]),
-            None => (kids, &[][..]),
-        };
-        let count = before.len() + after.len() + usize::from(with.is_some());
-        let (layout, kids_at) = layout(levels.len(), count);
+        const { assert!(MAX_RUN <= u16::MAX as u32) };
+        let kids = kids.into();
+        let count = kids.count();
+        let (layout, slots_at) = layout(levels.len(), count);
         let header = Header {
-            window,
+            words: window.start(),
             // SAFETY: an `Arc` points at a value.
             hub: hub.map(|hub| unsafe { NonNull::new_unchecked(Arc::as_ptr(hub).cast_mut()) }),
             levels: levels.len() as u32,
-            kids: count as u32,
+            len: window.len() as u16,
+            kids: u16::try_from(count).expect("kids are few"),
             witness: Witness::new(),
         };
-        // SAFETY: the layout is not empty; header, levels and kids are
-        // written within it, each where `View` looks for it.
+        // SAFETY: the layout is not empty; header, levels and slots are
+        // written within it, each where `View` looks for it. All bits zero is
+        // an empty slot.
         unsafe {
             let bytes = alloc(layout);
             let Some(view) = NonNull::new(bytes.cast::<Header>()) else {
@@ -115,11 +95,10 @@ impl ViewBox {
             };
             view.write(header);
             ptr::copy_nonoverlapping(levels.as_ptr(), bytes.add(LEVELS_AT).cast(), levels.len());
-            let first = bytes.add(kids_at).cast::<Kid>();
-            ptr::copy_nonoverlapping(before.as_ptr(), first, before.len());
-            ptr::copy_nonoverlapping(after.as_ptr(), first.add(before.len()), after.len());
-            if let Some(kid) = with {
-                first.add(count - 1).write(kid);
+            if count > 0 {
+                let first = bytes.add(slots_at).cast::<Kid>();
+                first.write_bytes(0, slots_for(count));
+                kids.fill(slice::from_raw_parts_mut(first, slots_for(count)));
             }
             Self(view)
         }
@@ -153,7 +132,8 @@ impl<'a> View<'a> {
         unsafe { self.0.as_ref() }
     }
 
-    /// The allocation, and where the kids are in it.
+    /// The allocation, and where the kids' slots are in it.
+    #[inline]
     fn layout(self) -> (Layout, usize) {
         layout(self.header().levels as usize, self.header().kids as usize)
     }
@@ -161,19 +141,24 @@ impl<'a> View<'a> {
     /// Blocks of the run.
     #[inline]
     pub(super) fn len(self) -> u32 {
-        self.header().window.len()
+        u32::from(self.header().len)
+    }
+
+    /// What it shows of the columns.
+    #[inline]
+    fn window(self) -> Window {
+        Window::new(self.header().words, self.len())
     }
 
     /// Whether it shows these columns.
     pub(super) fn shows(self, columns: &Columns) -> bool {
-        self.header().window.is_of(columns)
+        self.window().is_of(columns)
     }
 
     /// Bytes of the allocation.
     #[inline]
     pub(super) fn bytes(self) -> usize {
-        let Header { levels, kids, .. } = self.header();
-        LEVELS_AT + *levels as usize * size_of::<Level>() + *kids as usize * size_of::<Kid>()
+        self.layout().0.size()
     }
 
     /// Who holds how much of the run, the shallowest level first.
@@ -182,19 +167,22 @@ impl<'a> View<'a> {
         // SAFETY: `ViewBox::new` put so many there.
         unsafe {
             let first = self.0.byte_add(LEVELS_AT).cast();
-            std::slice::from_raw_parts(first.as_ptr(), self.header().levels as usize)
+            slice::from_raw_parts(first.as_ptr(), self.header().levels as usize)
         }
     }
 
     /// The children, where they are few.
     #[inline]
-    pub(super) fn kids(self) -> &'a [Kid] {
-        let kids_at = LEVELS_AT + self.header().levels as usize * size_of::<Level>();
+    pub(super) fn kids(self) -> Kids<'a> {
+        let Header { levels, kids, .. } = self.header();
+        let slots_at = LEVELS_AT + *levels as usize * size_of::<Level>();
+        let count = usize::from(*kids);
         // SAFETY: `ViewBox::new` put so many there.
-        unsafe {
-            let first = self.0.byte_add(kids_at).cast();
-            std::slice::from_raw_parts(first.as_ptr(), self.header().kids as usize)
-        }
+        let slots = unsafe {
+            let first = self.0.byte_add(slots_at).cast();
+            slice::from_raw_parts(first.as_ptr(), slots_for(count))
+        };
+        Kids::new(slots, count)
     }
 
     /// The table of the children, where they are many.
@@ -209,7 +197,7 @@ impl<'a> View<'a> {
     #[inline]
     pub(super) fn common_prefix(self, from: u32, query: &[LocalHash]) -> u32 {
         // SAFETY: columns are retired after the last view that names them.
-        unsafe { self.header().window.common_prefix(from, query) }
+        unsafe { self.window().common_prefix(from, query) }
     }
 
     /// The same for a batch of blocks.
@@ -236,6 +224,7 @@ impl<'a> View<'a> {
         self,
         offset: u32,
         local: LocalHash,
+        fold: Fold,
         guard: &'g Guard,
     ) -> Option<&'g Node>
     where
@@ -244,10 +233,11 @@ impl<'a> View<'a> {
         if let Some(hub) = self.hub() {
             return hub.find(offset, local, guard);
         }
-        let kid = self.kids().iter().find(|kid| kid.local == local && kid.offset == offset)?;
+        let candidates = self.kids().candidates(offset, local, fold);
         // SAFETY: a child's `Arc` is retired after it left its parent's view,
         // so it lives as long as the pin under which this view was loaded.
-        Some(unsafe { kid.node.as_ref() })
+        let mut nodes = candidates.map(|node| unsafe { &*node });
+        nodes.find(|node| node.first() == local && node.offset() == offset)
     }
 }
 

@@ -11,7 +11,7 @@ use super::slots::SlotTable;
 use super::view::View;
 use crate::LocalHash;
 use crate::matches::{Found, Matches};
-use crate::sync::{Fault, Guard, Mutant, fault, mutant, pin};
+use crate::sync::{Fault, Fold, Guard, Mutant, fault, mutant, pin};
 
 /// A query's working memory, kept in its `Matches`: all words are zero
 /// between queries.
@@ -55,14 +55,14 @@ impl Tree {
 
         walk.begin(table.chunks());
         let mut view = child.view(&guard);
-        let mut step = Step::new(view, query, &guard);
+        let mut step = Step::new(view, query, self.fold, &guard);
         walk.enter_first(view, step.common, table, found);
         let mut depth = step.common;
         while step.common > 0 && !walk.chunks.is_empty() {
             let Some(child) = step.child else { break };
             fault(Fault::Walking);
             view = child.view(&guard);
-            step = Step::new(view, &query[depth as usize..], &guard);
+            step = Step::new(view, &query[depth as usize..], self.fold, &guard);
             walk.enter(view, depth, step.common, table, found);
             depth += step.common;
         }
@@ -81,12 +81,12 @@ struct Step<'g> {
 impl<'g> Step<'g> {
     /// `query` is what is left of it.
     #[inline]
-    fn new(view: View<'g>, query: &[LocalHash], guard: &'g Guard) -> Self {
+    fn new(view: View<'g>, query: &[LocalHash], fold: Fold, guard: &'g Guard) -> Self {
         // Most queries that come to a node have its whole run, so the child
         // at the end is looked for before the run is compared: the processor
         // waits for both at once.
         let end = view.len();
-        let at_end = query.get(end as usize).and_then(|local| view.child(end, *local, guard));
+        let at_end = query.get(end as usize).and_then(|local| view.child(end, *local, fold, guard));
         if let Some(child) = at_end {
             child.prefetch();
         }
@@ -94,7 +94,8 @@ impl<'g> Step<'g> {
         if common == end {
             return Self { common, child: at_end };
         }
-        let child = query.get(common as usize).and_then(|local| view.child(common, *local, guard));
+        let child =
+            query.get(common as usize).and_then(|local| view.child(common, *local, fold, guard));
         if let Some(child) = child {
             child.prefetch();
         }

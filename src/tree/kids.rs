@@ -1,0 +1,166 @@
+//! The children of a node that has few, as its view names them: a small hash
+//! table in the view itself, of one word a slot.
+//!
+//! A word has a child's address and the tag of its key, which also says where
+//! in the table the search begins: so a view is made of the one before without
+//! a look at any child, and who looks for a key reads one line of the table
+//! and the child.
+
+use super::node::Node;
+use super::place::{pack, unpack_bits, unpack_node};
+use super::slot_array::{key_hash, tag};
+use crate::LocalHash;
+use crate::sync::{Arc, Fold};
+
+/// A child's word; 0 in a slot that has none.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Kid(u64);
+
+/// The table of a view.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Kids<'a> {
+    slots: &'a [Kid],
+    count: usize,
+}
+
+/// The table that the next view is to have.
+pub(super) struct NextKids<'a> {
+    from: Kids<'a>,
+    /// Whether `from` is a table, not a list.
+    placed: bool,
+    /// One of them that is left out.
+    without: Option<Kid>,
+    /// One more.
+    with: Option<Kid>,
+}
+
+/// Kids for which a table is as small as can be: they are in one line, so a
+/// full table costs nothing.
+const DENSE: usize = 8;
+
+/// Slots of a table of so many.
+#[inline]
+pub(super) fn slots_for(kids: usize) -> usize {
+    match kids {
+        0 => 0,
+        1..=DENSE => kids.next_power_of_two(),
+        _ => (kids + kids / 3).next_power_of_two(),
+    }
+}
+
+impl Kid {
+    const NONE: Kid = Kid(0);
+
+    /// Names `node`; its parent's half owns it for as long as views do.
+    pub(super) fn new(node: &Arc<Node>, fold: Fold) -> Self {
+        Self(pack(node, tag(key_hash(fold, node.offset(), node.first()))))
+    }
+
+    fn is_some(self) -> bool {
+        self.0 != Self::NONE.0
+    }
+
+    /// Whether it names this very node.
+    fn is(self, node: &Node) -> bool {
+        std::ptr::eq(unpack_node(self.0), node)
+    }
+
+    /// Where a table of so many slots is searched for it first.
+    fn home(self, slots: usize) -> usize {
+        unpack_bits(self.0) as usize & (slots - 1)
+    }
+}
+
+impl<'a> Kids<'a> {
+    /// The table of these slots, which has `count` kids.
+    #[inline]
+    pub(super) fn new(slots: &'a [Kid], count: usize) -> Self {
+        Self { slots, count }
+    }
+
+    /// How many there are.
+    pub(super) fn len(self) -> usize {
+        self.count
+    }
+
+    /// Whether it names this very node.
+    pub(super) fn name(self, node: &Node) -> bool {
+        self.slots.iter().any(|kid| kid.is(node))
+    }
+
+    /// Those that may be the child of this key, by their tags.
+    #[inline]
+    pub(super) fn candidates(
+        self,
+        offset: u32,
+        local: LocalHash,
+        fold: Fold,
+    ) -> impl Iterator<Item = *const Node> {
+        let Self { slots, .. } = self;
+        let tag = tag(key_hash(fold, offset, local));
+        let mask = slots.len().wrapping_sub(1);
+        let probed = (0..slots.len()).map(move |step| slots[(tag as usize + step) & mask]);
+        let named = probed.take_while(|kid| kid.is_some());
+        let alike = named.filter(move |kid| unpack_bits(kid.0) == tag);
+        alike.map(|kid| unpack_node(kid.0).cast_const())
+    }
+
+    /// These and one more.
+    pub(super) fn with(self, kid: Kid) -> NextKids<'a> {
+        NextKids { with: Some(kid), ..self.into() }
+    }
+
+    /// These but `node`.
+    pub(super) fn without(self, node: &Node) -> NextKids<'a> {
+        let without = self.slots.iter().find(|kid| kid.is(node)).copied();
+        NextKids { without, ..self.into() }
+    }
+}
+
+impl<'a> From<Kids<'a>> for NextKids<'a> {
+    fn from(from: Kids<'a>) -> Self {
+        Self { from, placed: true, without: None, with: None }
+    }
+}
+
+impl<'a> From<&'a [Kid]> for NextKids<'a> {
+    /// Those of a list.
+    fn from(kids: &'a [Kid]) -> Self {
+        let from = Kids::new(kids, kids.len());
+        Self { from, placed: false, without: None, with: None }
+    }
+}
+
+impl NextKids<'_> {
+    /// How many there will be.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.from.count - usize::from(self.without.is_some()) + usize::from(self.with.is_some())
+    }
+
+    /// Fills the slots, `slots_for(count)` of them.
+    #[inline]
+    pub(super) fn fill(&self, slots: &mut [Kid]) {
+        let Self { from, placed, without, with } = self;
+        if *placed && without.is_none() && slots.len() == from.slots.len() {
+            slots.copy_from_slice(from.slots);
+        } else {
+            slots.fill(Kid::NONE);
+            let gone = without.map_or(Kid::NONE.0, |kid| kid.0);
+            for kid in from.slots.iter().filter(|kid| kid.is_some() && kid.0 != gone) {
+                put(slots, *kid);
+            }
+        }
+        if let Some(kid) = with {
+            put(slots, *kid);
+        }
+    }
+}
+
+/// Puts a kid into the first free slot from its home on; there is one.
+fn put(slots: &mut [Kid], kid: Kid) {
+    let (home, mask) = (kid.home(slots.len()), slots.len() - 1);
+    let free = (0..slots.len()).map(|step| (home + step) & mask).find(|at| !slots[*at].is_some());
+    slots[free.expect("a slot for each")] = kid;
+}
