@@ -114,14 +114,12 @@ impl Found {
     #[inline]
     pub(crate) fn extend(&mut self, workers: &[WorkerId; 64], mut bits: u64, depth: u32) {
         debug_assert!(self.0.last().is_none_or(|last| last.depth <= depth));
-        let before = self.0.len();
-        // Made first and filled then: a push would look at the room for each.
-        let unset = Match { worker: WorkerId::default(), depth };
-        self.0.resize(before + bits.count_ones() as usize, unset);
-        for found in &mut self.0[before..] {
-            found.worker = workers[bits.trailing_zeros() as usize & 63];
+        // Their number is known first: a push would look at the room for each.
+        self.0.extend((0..bits.count_ones()).map(|_| {
+            let worker = workers[bits.trailing_zeros() as usize & 63];
             bits &= bits - 1;
-        }
+            Match { worker, depth }
+        }));
     }
 }
 
