@@ -43,7 +43,7 @@ pub(crate) use shared::{Config, Shared, Threads};
 pub(crate) use walk::Walk;
 
 use garbage::Garbage;
-use hub::Hub;
+use hub::{Hub, Key};
 use limits::{Full, Limits};
 use lookup::Lookup;
 use mend::Mended;
@@ -52,7 +52,6 @@ use node::{Children, Node};
 use scratch::Scratch;
 use slots::{Roster, SlotPool};
 
-use crate::LocalHash;
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fold, Guard, Mutex, pin};
 
@@ -126,13 +125,13 @@ impl Tree {
         }
     }
 
-    /// The child of the root that begins with `first`.
+    /// The child of the root at this key.
     #[inline]
-    fn first_child<'g>(&'g self, first: LocalHash, guard: &'g Guard) -> Option<&'g Node> {
+    fn first_child<'g>(&'g self, first: Key, guard: &'g Guard) -> Option<&'g Node> {
         if cfg!(kvradix_loom) {
-            return self.root.view(guard).child(0, first, self.fold, guard);
+            return self.root.view(guard).child(0, first.local, self.fold, guard);
         }
-        self.top.find(0, first, guard)
+        self.top.find_key(first, guard)
     }
 
     /// Bytes of the root with its table, while it is new.

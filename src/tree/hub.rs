@@ -56,6 +56,14 @@ struct ShardState {
     used: usize,
 }
 
+/// A child's key and its hash.
+#[derive(Clone, Copy)]
+pub(super) struct Key {
+    offset: u32,
+    pub(super) local: LocalHash,
+    hash: u64,
+}
+
 /// Fewest slots of an array that is there at all.
 const SMALLEST: usize = 4;
 
@@ -89,6 +97,12 @@ impl Hub {
         key_hash(self.fold, offset, local)
     }
 
+    /// A key, ready to be looked for.
+    #[inline]
+    pub(super) fn key(&self, offset: u32, local: LocalHash) -> Key {
+        Key { offset, local, hash: self.hash(offset, local) }
+    }
+
     #[inline]
     fn shard(&self, hash: u64) -> &Shard {
         match self.more.len() {
@@ -106,14 +120,13 @@ impl Hub {
         self.more.is_empty()
     }
 
-    /// Has the processor fetch the slot in which `find` will look first. Needs
-    /// no pin: what it reads is the table's own.
+    /// Has the processor fetch the slot in which `find_key` will look first.
+    /// Needs no pin: what it reads is the table's own.
     #[inline]
-    pub(super) fn prefetch(&self, offset: u32, local: LocalHash) {
+    pub(super) fn prefetch(&self, Key { hash, .. }: Key) {
         if cfg!(kvradix_loom) {
             return;
         }
-        let hash = self.hash(offset, local);
         Slots::prefetch(self.shard(hash).slots.load(Ordering::Relaxed), hash);
     }
 
@@ -126,8 +139,14 @@ impl Hub {
         local: LocalHash,
         guard: &'g Guard,
     ) -> Option<&'g Node> {
+        self.find_key(self.key(offset, local), guard)
+    }
+
+    /// The child of this key. Takes no lock, writes nothing.
+    #[inline]
+    pub(super) fn find_key<'g>(&self, key: Key, guard: &'g Guard) -> Option<&'g Node> {
         self.witness.read();
-        let hash = self.hash(offset, local);
+        let Key { offset, local, hash } = key;
         // SAFETY: arrays are retired through the epoch when replaced, and the
         // guard was pinned before this load.
         unsafe { self.shard(hash).slots() }?.find(hash, offset, local, guard)

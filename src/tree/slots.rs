@@ -107,7 +107,7 @@ impl Roster {
     }
 
     /// The table of this moment, for who has no pin.
-    #[inline]
+    #[cfg(any(test, kvradix_loom))]
     pub(super) fn load(&self) -> impl std::ops::Deref<Target = Arc<SlotTable>> + use<> {
         self.table.load()
     }

@@ -11,7 +11,9 @@ use super::slots::SlotTable;
 use super::view::View;
 use crate::LocalHash;
 use crate::matches::{Found, Matches};
-use crate::sync::{Fault, Fold, Guard, Mutant, fault, mutant, pin};
+use crate::sync::{Fault, Fold, Guard, fault, pin};
+#[cfg(kvradix_loom)]
+use crate::sync::{Mutant, mutant};
 
 /// A query's working memory, kept in its `Matches`: all words are zero
 /// between queries.
@@ -41,13 +43,18 @@ impl Tree {
         let (found, walk) = matches.begin();
         let query = countable(query);
         let Some(&first) = query.first() else { return };
+        #[cfg(kvradix_loom)]
         let early = mutant(Mutant::TableBeforePin).then(|| self.roster.load());
-        self.top.prefetch(0, first);
+        let first = self.top.key(0, first);
+        self.top.prefetch(first);
         let guard = pin();
         let Some(child) = self.first_child(first, &guard) else { return };
         child.prefetch();
         // Taken under the pin and before any bit is seen: a slot this table
         // names is not given to another worker before the pin has ended.
+        #[cfg(not(kvradix_loom))]
+        let table = self.roster.peek(&guard);
+        #[cfg(kvradix_loom)]
         let table = match &early {
             Some(early) => early,
             None => self.roster.peek(&guard),
