@@ -462,10 +462,16 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     /// A copy of the value at `key`.
     #[inline]
     pub(crate) fn get(&self, key: &K) -> Option<V> {
+        self.with(key, V::clone)
+    }
+
+    /// What `see` makes of the value at `key`, under the shard's lock.
+    #[inline]
+    pub(crate) fn with<R>(&self, key: &K, see: impl FnOnce(&V) -> R) -> Option<R> {
         let _held = rank::enter(self.rank);
         let hash = self.map.hash_usize(key);
         let shard = self.map.shards()[self.map.determine_shard(hash)].read();
-        shard.get(hash as u64, |(k, _)| k == key).map(|(_, v)| v.get().clone())
+        shard.get(hash as u64, |(k, _)| k == key).map(|(_, v)| see(v.get()))
     }
 
     /// Puts `value` at `key` unless something is there, whose copy is then

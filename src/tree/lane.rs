@@ -36,26 +36,40 @@ pub(super) struct Lane {
     pub(super) poisoned: Counter,
 }
 
-/// A few names, so that the queue's work is not done for each.
+/// Names that are queued in one step. Small where they are few: most engines
+/// evict a block or two at a time, and the queue's memory goes from one
+/// processor's cache to another's.
 pub(super) struct Handful {
-    count: u32,
+    names: Queued,
     /// Whether a removal begins with it, else it is more of the one before.
     begins: bool,
-    names: [SequenceHash; Handful::MOST],
+}
+
+enum Queued {
+    One(SequenceHash),
+    Many(Box<[SequenceHash]>),
 }
 
 impl Handful {
-    pub(super) const MOST: usize = 8;
+    /// Names of one handful at most, so that what one drain takes in at once
+    /// has a bound.
+    pub(super) const MOST: usize = 512;
 
-    /// `names`, at most `MOST`.
+    /// `names`, at least one and at most `MOST`.
     pub(super) fn new(names: &[SequenceHash], begins: bool) -> Self {
-        let mut handful = Self { count: names.len() as u32, begins, names: Default::default() };
-        handful.names[..names.len()].copy_from_slice(names);
-        handful
+        debug_assert!((1..=Self::MOST).contains(&names.len()));
+        let names = match names {
+            [name] => Queued::One(*name),
+            names => Queued::Many(names.into()),
+        };
+        Self { names, begins }
     }
 
     pub(super) fn names(&self) -> &[SequenceHash] {
-        &self.names[..self.count as usize]
+        match &self.names {
+            Queued::One(name) => std::slice::from_ref(name),
+            Queued::Many(names) => names,
+        }
     }
 }
 

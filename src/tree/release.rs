@@ -105,10 +105,7 @@ impl Tree {
         found: &mut Vec<(Place, bool)>,
         guard: &Guard,
     ) {
-        // Evictions along a chain come in order, either way.
-        if found.is_sorted_by(|a, b| a < b) {
-            found.reverse();
-        } else if !found.is_sorted_by(|a, b| a > b) {
+        if !arrange(found, &mut lane.scratch.heads) {
             found.sort_unstable_by(|a, b| b.cmp(a));
             // A private name was taken out of its map when it was found, so
             // only a canonical one can be here twice.
@@ -363,6 +360,23 @@ impl Tree {
         edit.publish(KidChange::All(&kids), scratch);
         empty
     }
+}
+
+/// Evictions along a chain come in order, either way, and chain after chain:
+/// turns the places of each node so that they descend. Whether each node's are
+/// together then, and none is there twice.
+fn arrange(found: &mut [(Place, bool)], heads: &mut Vec<Place>) -> bool {
+    heads.clear();
+    for places in found.chunk_by_mut(|(a, _), (b, _)| a.is_beside(*b)) {
+        if places.is_sorted_by(|(a, _), (b, _)| a < b) {
+            places.reverse();
+        } else if !places.is_sorted_by(|(a, _), (b, _)| a > b) {
+            return false;
+        }
+        heads.push(places[0].0);
+    }
+    heads.sort_unstable();
+    !heads.windows(2).any(|pair| pair[0].is_beside(pair[1]))
 }
 
 impl Hint<'_> {

@@ -16,6 +16,8 @@ pub(super) struct Scratch {
     pub(super) levels: Vec<Level>,
     /// What the names of a removal stand for; whether they are private.
     pub(super) found: Vec<(Place, bool)>,
+    /// Of these, the first of each node.
+    pub(super) heads: Vec<Place>,
     /// Positions to let go in one node.
     pub(super) positions: Vec<u32>,
     /// How the lane's events have changed the tree's counts.
@@ -32,6 +34,7 @@ impl Scratch {
         self.retired.slim();
         slim(&mut self.levels);
         slim(&mut self.found);
+        slim(&mut self.heads);
         slim(&mut self.positions);
     }
 }

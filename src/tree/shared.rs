@@ -252,13 +252,31 @@ impl Shared {
         if names.is_empty() {
             return;
         }
-        let Some(lane) = this.registry.get(&worker) else {
-            this.strays.removals(1, names.len());
-            return;
-        };
+        let handed_in = this.registry.with(&worker, |lane| this.hand_in(lane, names));
+        match handed_in {
+            None => this.strays.removals(1, names.len()),
+            Some(Next::Wait) => {}
+            Some(Next::Drain(lane)) => this.drain(&lane),
+            Some(Next::Tell { lane, listed, pending }) => {
+                if !listed {
+                    this.dirty.push(lane.clone());
+                    Self::arm(this);
+                }
+                if pending > this.config.max_pending {
+                    this.drain(&lane);
+                } else if pending >= this.config.drain_threshold {
+                    Self::schedule(this, lane);
+                }
+            }
+        }
+    }
+
+    /// Queues removals of a lane. It is not to be locked yet: its shard of the
+    /// registry is.
+    fn hand_in(&self, lane: &Arc<Lane>, names: &[SequenceHash]) -> Next {
         // Relaxed: for a figure, and so no part of the models' search.
         if !cfg!(kvradix_loom) && lane.unapplied.load(Ordering::Relaxed) == 0 {
-            lane.since.store(this.recent_time(), Ordering::Relaxed);
+            lane.since.store(self.recent_time(), Ordering::Relaxed);
         }
         // Raised before the names are there, so that it is never below them.
         let pending = lane.unapplied.fetch_add(names.len(), Ordering::Relaxed) + names.len();
@@ -267,9 +285,8 @@ impl Shared {
             lane.queue.push(Handful::new(names, begins));
             begins = false;
         }
-        if this.pool.tasks.threads() == 0 {
-            this.drain(&lane);
-            return;
+        if self.pool.tasks.threads() == 0 {
+            return Next::Drain(lane.clone());
         }
         // AcqRel: pairs with the swaps in `drain_listed`, `flush` and
         // `remove_worker`.
@@ -277,18 +294,12 @@ impl Shared {
         // names, or we that the lane is off the list, or closed.
         let listed = lane.listed.swap(true, Ordering::AcqRel);
         if lane.closed.load(Ordering::Acquire) && !mutant(Mutant::RemoveIntoClosed) {
-            this.drain(&lane);
-            return;
+            return Next::Drain(lane.clone());
         }
-        if !listed {
-            this.dirty.push(lane.clone());
-            Self::arm(this);
+        if listed && pending < self.config.drain_threshold.min(self.config.max_pending) {
+            return Next::Wait;
         }
-        if pending > this.config.max_pending {
-            this.drain(&lane);
-        } else if pending >= this.config.drain_threshold {
-            Self::schedule(this, lane);
-        }
+        Next::Tell { lane: lane.clone(), listed, pending }
     }
 
     /// Sends a task of the pool to the lane, unless one is on its way.
@@ -750,6 +761,16 @@ impl Shared {
             events,
         }
     }
+}
+
+/// What a removal leaves to do once its names are queued.
+enum Next {
+    /// Nothing: who goes through the list of lanes will come to them.
+    Wait,
+    /// They are to be applied here and now.
+    Drain(Arc<Lane>),
+    /// The lane may have to be listed, or handed to the pool.
+    Tell { lane: Arc<Lane>, listed: bool, pending: usize },
 }
 
 /// A slot that is given back unless a lane takes it.

@@ -24,14 +24,19 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
 
     pub fn prefetch(&self, _: impl Iterator<Item = K>) {}
 
-    fn with<R>(&self, key: &K, f: impl FnOnce(&mut Vec<(K, V)>) -> R) -> R {
+    fn in_shard<R>(&self, key: &K, f: impl FnOnce(&mut Vec<(K, V)>) -> R) -> R {
         let _held = rank::enter(self.rank);
         let shard = (self.fold.hash_one(key) >> 7) as usize % self.shards.len();
         f(&mut self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub fn get(&self, key: &K) -> Option<V> {
-        self.with(key, |shard| shard.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone()))
+        self.in_shard(key, |shard| shard.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone()))
+    }
+
+    /// Without the shard's lock, which here would keep out those who share it.
+    pub fn with<R>(&self, key: &K, see: impl FnOnce(&V) -> R) -> Option<R> {
+        self.get(key).map(|value| see(&value))
     }
 
     pub fn insert_absent(&self, key: K, value: V) -> Result<(), V> {
@@ -43,7 +48,7 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     }
 
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> Option<V>) -> Option<V> {
-        self.with(&key, |shard| {
+        self.in_shard(&key, |shard| {
             if let Some((_, value)) = shard.iter().find(|(k, _)| *k == key) {
                 return Some(value.clone());
             }
@@ -54,7 +59,7 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     }
 
     pub fn remove_if(&self, key: &K, doomed: impl FnOnce(&V) -> bool) -> bool {
-        let taken = self.with(key, |shard| {
+        let taken = self.in_shard(key, |shard| {
             let at = shard.iter().position(|(k, _)| k == key)?;
             doomed(&shard[at].1).then(|| shard.remove(at))
         });
