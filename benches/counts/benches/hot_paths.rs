@@ -140,7 +140,7 @@ fn remove_tail((index, names): (Index, Vec<SequenceHash>)) -> Index {
     index
 }
 
-/// Stores and evicts a suffix of its own below a prompt of 16 blocks.
+// Stores and evicts a suffix of its own below a prompt of 16 blocks.
 #[library_benchmark]
 #[bench::suffix_8(branched())]
 fn churn(stores: Stores) -> Stores {
