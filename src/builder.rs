@@ -181,7 +181,7 @@ impl Builder {
             wide_shards: if small { 2 } else { 128 },
             // In the models children of the root meet in one shard.
             root_shards: if small { 1 } else { 128 },
-            lookup_shards: if small { 2 } else { 64 },
+            lookup_shards: if small { 2 } else { 128 },
             max_blocks: limit(self.max_blocks),
             max_worker_blocks: limit(self.max_worker_blocks),
         };

@@ -426,7 +426,7 @@ impl TableSeen {
 }
 
 /// Buckets that an emptied shard keeps.
-const KEPT_BUCKETS: usize = 256;
+const KEPT_BUCKETS: usize = 128;
 
 /// Buckets of a shard above which a prefetch pays.
 const LARGE_SHARD: usize = 4_096;
