@@ -121,9 +121,11 @@ impl Builder {
         self
     }
 
-    /// Pending names of one worker above which [`Index::remove`] applies them
-    /// itself; 65,536 by default. Bounds the queue's memory where removals
-    /// come faster than the drain threads apply them.
+    /// Pending names of one worker above which [`Index::remove`] applies some
+    /// of them itself, 512 or twice as many as it was given; 65,536 by
+    /// default. Bounds the queue's memory where removals come faster than the
+    /// drain threads apply them, and what the worker's next store has to apply
+    /// before it begins.
     pub fn max_pending(mut self, names: usize) -> Self {
         self.max_pending = names;
         self

@@ -1,7 +1,7 @@
 //! The machinery below the index's skin.
 //!
 //! Data goes one way: skin → lane → tree → published views. The reader's path
-//! (`walk`, `view`, `levels`, `hub`, `columns`) touches none of the writers'
+//! (`walk`, `view`, `kids`, `levels`, `hub`, `columns`) touches none of the writers'
 //! files.
 
 mod check;

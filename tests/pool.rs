@@ -235,6 +235,24 @@ fn a_caller_drains_what_is_above_the_bound() {
     assert!(index.stats().pending_removals <= 10, "{:?}", index.stats());
 }
 
+/// Fails if the caller that goes above the bound applies the whole queue: one
+/// call would take as long as all before it saved.
+#[test]
+fn a_caller_above_the_bound_drains_a_part_of_a_long_queue() {
+    let _alone = alone();
+    let index = queueing().max_pending(4_000).build();
+    index.store(A, None, &chain(4_096)).unwrap();
+    for name in (0..4_096).rev() {
+        index.remove(A, &names([name]));
+        let waiting = index.stats().pending_removals;
+        assert!(waiting <= 4_000, "{waiting} names wait");
+        assert!(name > 4_095 - 4_000 || waiting > 3_000, "{waiting} names wait after {name}");
+    }
+    index.flush();
+    let stats = index.stats();
+    assert_eq!((stats.pending_removals, stats.tree_blocks, stats.workers), (0, 0, 1));
+}
+
 /// A store that waited in our pool for its turn, called from all the threads
 /// of the user's, would wait for ever.
 #[test]

@@ -164,3 +164,68 @@ fn put(slots: &mut [Kid], kid: Kid) {
     let free = (0..slots.len()).map(|step| (home + step) & mask).find(|at| !slots[*at].is_some());
     slots[free.expect("a slot for each")] = kid;
 }
+
+#[cfg(all(test, not(kvradix_loom)))]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::super::columns::Columns;
+    use super::*;
+    use crate::sync::{Fold, Weak};
+    use crate::{Block, SequenceHash};
+
+    fn child(offset: u32, local: u64) -> Arc<Node> {
+        let mut columns = Columns::with_capacity(1);
+        columns.push(Block { sequence: SequenceHash(local), local: LocalHash(local) });
+        Node::new(Weak::new(), offset, columns, 1, &[])
+    }
+
+    /// Tables of every size, full ones among them, made one of the other as
+    /// children come and go.
+    #[test]
+    fn a_table_names_each_of_its_children_and_nobody_else() {
+        let (fold, mut rng) = (Fold::random(), SmallRng::seed_from_u64(3));
+        let keys = |n: u64| ((n % 7) as u32 + 1, n / 7);
+        let nodes: Vec<_> = (0..300).map(|n| child(keys(n).0, keys(n).1)).collect();
+        let (mut slots, mut there): (Vec<Kid>, Vec<usize>) = (Vec::new(), Vec::new());
+        let mut sizes = std::collections::BTreeSet::new();
+        for turn in 0..4_000 {
+            let kids = Kids::new(&slots, there.len());
+            // Grows for some time, then shrinks.
+            let grows = rng.random_ratio(if turn / 1_000 % 2 == 0 { 3 } else { 1 }, 4);
+            let next = match (0..nodes.len()).find(|n| !there.contains(n)) {
+                Some(_) if grows || there.is_empty() => {
+                    let absent: Vec<_> = (0..nodes.len()).filter(|n| !there.contains(n)).collect();
+                    let one = absent[rng.random_range(0..absent.len())];
+                    there.push(one);
+                    kids.with(Kid::new(&nodes[one], fold))
+                }
+                _ => {
+                    let one = there.swap_remove(rng.random_range(0..there.len()));
+                    kids.without(&nodes[one])
+                }
+            };
+            assert_eq!(next.count(), there.len());
+            let mut made = vec![Kid::NONE; slots_for(there.len())];
+            next.fill(&mut made);
+            slots = made;
+            sizes.insert(slots.len());
+            let kids = Kids::new(&slots, there.len());
+            for (n, node) in nodes.iter().enumerate() {
+                let (offset, local) = keys(n as u64);
+                let named = kids
+                    .candidates(offset, LocalHash(local), fold)
+                    .any(|candidate| std::ptr::eq(candidate, &**node));
+                assert_eq!(named, there.contains(&n));
+                assert_eq!(kids.name(node), named);
+            }
+        }
+        assert!(sizes.len() > 6, "{sizes:?}");
+        let list: Vec<_> = there.iter().map(|n| Kid::new(&nodes[*n], fold)).collect();
+        let mut made = vec![Kid::NONE; slots_for(list.len())];
+        NextKids::from(&list[..]).fill(&mut made);
+        let kids = Kids::new(&made, list.len());
+        assert!(there.iter().all(|n| kids.name(&nodes[*n])));
+    }
+}

@@ -263,7 +263,9 @@ impl Shared {
                     Self::arm(this);
                 }
                 if pending > this.config.max_pending {
-                    this.drain(&lane);
+                    // More than were handed in, so that the queue gets no
+                    // longer, but not all at once.
+                    this.drain_at_most(&lane, DRAIN_BATCH.max(names.len() * 2));
                 } else if pending >= this.config.drain_threshold {
                     Self::schedule(this, lane);
                 }
@@ -416,7 +418,7 @@ impl Shared {
             }
             if let Some(left) = early {
                 let mut turn = this.turn(lane);
-                let guard = this.drain_most(&mut turn, left, pin());
+                let guard = this.drain_most(&mut turn, left, true, pin());
                 this.end_event(turn, guard);
             } else if lane.is_dirty() {
                 _ = Self::drain_caught(this, lane);
@@ -430,12 +432,20 @@ impl Shared {
     /// Applies what is queued. Returns once everything that was handed in
     /// before is visible, whoever applied it.
     fn drain(&self, lane: &Lane) {
+        self.drain_at_most(lane, usize::MAX);
+    }
+
+    /// The same of the first `most` names, about. The lane is listed, or
+    /// nothing of it stays queued.
+    fn drain_at_most(&self, lane: &Lane, most: usize) {
         let _span = Span::drain(lane.worker, || lane.unapplied.load(Ordering::Relaxed));
         self.tree.garbage.relieve();
         let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
         let mut turn = self.turn(lane);
         early.iter().for_each(|names| turn.state.take_in(names));
-        let guard = self.drain_locked(&mut turn, pin());
+        // Acquire: whoever handed names in before has counted them before.
+        let left = lane.unapplied.load(Ordering::Acquire);
+        let guard = self.drain_most(&mut turn, left.min(most), left <= most, pin());
         self.end_event(turn, guard);
     }
 
@@ -446,14 +456,21 @@ impl Shared {
     fn drain_locked(&self, turn: &mut Turn<'_>, guard: Guard) -> Guard {
         // Acquire: whoever handed names in before has counted them before.
         let left = turn.lane.unapplied.load(Ordering::Acquire);
-        self.drain_most(turn, left, guard)
+        self.drain_most(turn, left, true, guard)
     }
 
-    /// Applies the first `left` names that are queued, or all.
-    fn drain_most(&self, turn: &mut Turn<'_>, mut left: usize, mut guard: Guard) -> Guard {
+    /// Applies the first `left` names that are queued; whether those are `all`
+    /// that were there.
+    fn drain_most(
+        &self,
+        turn: &mut Turn<'_>,
+        mut left: usize,
+        all: bool,
+        mut guard: Guard,
+    ) -> Guard {
         let lane = turn.lane;
-        // What is not among these names is handed in from now on.
-        let since = if left > 0 { self.recent_time() } else { 0 };
+        // What is not among all names is handed in from now on.
+        let since = if left > 0 && all { self.recent_time() } else { 0 };
         while left > 0 {
             let state = &mut *turn.state;
             // A batch that a panic has left comes first.
@@ -501,7 +518,9 @@ impl Shared {
             }
             left = left.saturating_sub(count);
             if left == 0 {
-                lane.since.store(since, Ordering::Relaxed);
+                if all {
+                    lane.since.store(since, Ordering::Relaxed);
+                }
             } else {
                 fault(Fault::DrainGoesOn);
                 guard = self.hand_over(state, guard);
