@@ -13,6 +13,8 @@ mod mutant;
 pub(crate) mod rank;
 
 #[cfg(not(kvradix_loom))]
+mod compare;
+#[cfg(not(kvradix_loom))]
 mod real;
 #[cfg(not(kvradix_loom))]
 pub(crate) use real::*;

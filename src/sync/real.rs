@@ -17,6 +17,7 @@ use dashmap::{DashMap, SharedValue};
 
 use parking_lot::lock_api::RawRwLock as _;
 
+use super::compare::common_prefix;
 use super::rank::{self, Held, Rank};
 
 pub(crate) use crossbeam::queue::SegQueue;
@@ -642,20 +643,7 @@ impl Word {
         // has the layout of `u64`; nobody writes, says the caller.
         let words =
             unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u64>(), words.len()) };
-        let most = words.len().min(other.len());
-        let (words, other) = (&words[..most], &other[..most]);
-        // Long strides by the widest vectors there are, through a call; short
-        // ones in line; then word by word.
-        const LONG: usize = 128;
-        const SHORT: usize = 8;
-        let long = words.chunks_exact(LONG).zip(other.chunks_exact(LONG));
-        let mut equal = long.take_while(|(a, b)| a == b).count() * LONG;
-        let rest = words[equal..].chunks_exact(SHORT).zip(other[equal..].chunks_exact(SHORT));
-        let same = |(a, b): &(&[u64], &[u64])| {
-            a.iter().zip(*b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
-        };
-        equal += rest.take_while(same).count() * SHORT;
-        equal + words[equal..].iter().zip(&other[equal..]).take_while(|(a, b)| a == b).count()
+        common_prefix(words, other)
     }
 }
 
