@@ -2,8 +2,13 @@
 
 mod common;
 
-use common::compare::under_every_setup;
-use common::{assert_empty, below, blocks, depth, names, worker};
+use common::compare::{hold_run, run, under_every_setup};
+use common::stream::Op;
+use common::{assert_empty, below, blocks, depth, names, query, worker};
+use kvradix::Index;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 
 /// Children hang at two offsets of one run, so the table is counted by
 /// offset; they go in another order than they came.
@@ -48,4 +53,74 @@ fn a_table_of_branches_grows_widens_shrinks_and_goes() {
         index.remove_worker(other);
         assert_empty(index);
     });
+}
+
+/// Blocks of the run that the children hang below.
+const RUN: u64 = 40;
+/// Children of it at most.
+const CHILDREN: u64 = 260;
+
+/// Children of one run, at every offset of it, come and go in any order, so
+/// that they are a list in the view, a table of one shard and one of many, and
+/// lists again; removals name blocks twice, and blocks of several children in
+/// turns.
+fn children_that_come_and_go(seed: u64) -> Vec<Op> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut ops = Vec::new();
+    let workers = [1, 2, 3].map(worker);
+    for worker in workers {
+        ops.push(Op::Store { worker, parent: None, blocks: blocks((1..=RUN).map(|n| (n, n))) });
+    }
+    let (offset, first, second) = (|n| n % RUN + 1, |n| 1_000 + n, |n| 5_000 + n);
+    let mut held: Vec<(usize, u64)> = Vec::new();
+    for turn in 0..2_400 {
+        let grows = rng.random_ratio(if turn / 600 % 2 == 0 { 7 } else { 1 }, 8);
+        if grows || held.is_empty() {
+            let (who, n) = (rng.random_range(0..3), rng.random_range(0..CHILDREN));
+            held.push((who, n));
+            let child = blocks([(first(n), first(n)), (second(n), second(n))]);
+            let parent = below(offset(n));
+            ops.push(Op::Store { worker: workers[who], parent, blocks: child });
+        } else {
+            let (who, _) = held[rng.random_range(0..held.len())];
+            let mut gone = Vec::new();
+            for _ in 0..rng.random_range(1..6) {
+                let of_worker: Vec<_> = held.iter().filter(|(of, _)| *of == who).collect();
+                let Some((_, n)) = of_worker.choose(&mut rng) else { break };
+                gone.extend([second(*n), first(*n)]);
+                if rng.random_ratio(1, 4) {
+                    gone.push(gone[rng.random_range(0..gone.len())]);
+                }
+                if rng.random_ratio(1, 4) {
+                    gone.reverse();
+                }
+            }
+            held.retain(|(of, n)| *of != who || !gone.contains(&first(*n)));
+            ops.push(Op::Remove { worker: workers[who], names: names(gone) });
+        }
+        let n = rng.random_range(0..CHILDREN);
+        let contents = (1..=offset(n)).chain([first(n), second(n)]);
+        ops.push(Op::Ask { query: query(contents) });
+        if turn % 200 == 0 {
+            ops.push(Op::Census { names: Vec::new() });
+        }
+    }
+    ops.extend(workers.map(|worker| Op::Leave { worker }));
+    ops.push(Op::Census { names: Vec::new() });
+    ops
+}
+
+#[test]
+fn children_at_every_offset_of_a_run_are_as_the_reference_says() {
+    for (seed, listed) in (0..).zip([0, 1, 2, 8, 9, 48, 96, 1_024]) {
+        for run_blocks in [1, 7, 4_096] {
+            let build = || {
+                let builder = Index::builder().drain_threads(0).run_blocks(run_blocks);
+                builder.hub_threshold(listed).build()
+            };
+            let what = format!("{listed} children listed, runs of {run_blocks} blocks");
+            let ops = children_that_come_and_go(seed);
+            hold_run(&what, &ops, |ops| run(ops, true, true, build));
+        }
+    }
 }
