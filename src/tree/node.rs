@@ -50,6 +50,9 @@ pub(super) enum Children {
     Hub(Arc<Hub>),
 }
 
+/// Children for which an idle list may keep room.
+const KEPT_CHILDREN: usize = 8;
+
 /// One of few children, and its offset: who trims the run need not look at
 /// every child.
 #[derive(Clone)]
@@ -89,6 +92,8 @@ impl Children {
         let child = few.swap_remove(at);
         if few.is_empty() {
             *self = Children::None;
+        } else if few.capacity() > KEPT_CHILDREN && few.len() * 4 < few.capacity() {
+            few.shrink_to(few.len() * 2);
         }
         child.node
     }

@@ -192,6 +192,8 @@ impl Shared {
     /// Makes a worker known that holds nothing: a snapshot knew it.
     #[cfg(feature = "snapshot")]
     pub(crate) fn know(&self, worker: WorkerId) {
+        // Who joins retires the table of slots before, O(workers) bytes.
+        self.tree.garbage.relieve();
         let lane = self.join(worker);
         let turn = self.turn(&lane);
         lane.note(&turn.state.holdings);
@@ -824,6 +826,21 @@ mod tests {
             let told = self.failing_drains.try_update(order, order, |left| left.checked_sub(1));
             assert!(told.is_err(), "a drain that was told to fail");
         }
+    }
+
+    /// Fails if tables of slots that others took the place of wait for an
+    /// event that has something else to do.
+    #[cfg(feature = "snapshot")]
+    #[test]
+    fn workers_that_a_snapshot_knew_leave_no_old_tables_behind() {
+        let index = Index::builder().drain_threads(0).build();
+        for worker in 0..3_000 {
+            index.shared().know(WorkerId::new(worker, 0));
+            let retired = index.shared().tree.garbage.bytes();
+            assert!(retired < 4 << 20, "{retired} bytes retired by {worker} workers");
+        }
+        index.check();
+        assert_eq!(index.workers().len(), 3_000);
     }
 
     /// Fails if the task has the lane: then a pool that lags behind keeps the

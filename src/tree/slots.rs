@@ -145,8 +145,8 @@ impl Roster {
         self.show(chunks, garbage);
     }
 
-    /// Shows the next table and retires the one before. The caller has the
-    /// lock of changes.
+    /// Shows the next table and retires the one before, which a later event
+    /// frees. The caller has the lock of changes.
     fn show(&self, mut chunks: Vec<Chunk>, garbage: &Garbage) {
         chunks.shrink_to_fit();
         let guard = pin();
