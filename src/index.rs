@@ -209,8 +209,8 @@ impl Index {
     /// allocates nothing once its buffers are warm.
     ///
     /// Takes no lock, of any kind, and writes no memory that other threads
-    /// read but its pin and the debt slot of the workers' table. O(depth of
-    /// the match + workers found), whatever the size of the tree and fleet.
+    /// read but its pin. O(depth of the match + workers found), whatever the
+    /// size of the tree and fleet.
     ///
     /// # Examples
     /// ```

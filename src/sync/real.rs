@@ -182,9 +182,9 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     }
 }
 
-/// A value that is replaced whole; readers take the current one without a
-/// lock. Who has a pin need not say that he reads it, which would cost two
-/// atomic exchanges.
+/// A value that is replaced whole. Readers, who have a pin, take it by a plain
+/// load of `shown`; `current`, whose load costs two atomic exchanges, owns it,
+/// for who changes or checks it.
 pub(crate) struct Swap<T> {
     current: arc_swap::ArcSwap<T>,
     /// The same value, for those who have a pin.

@@ -97,8 +97,8 @@ impl Tree {
     }
 
     /// Gives up names at their places: private ones, already out of their
-    /// map, and canonical ones. Sorts them, a node's places together and
-    /// descending, and drops repeated ones.
+    /// map, and canonical ones. Brings a node's places
+    /// together, descending, and drops repeated ones.
     pub(super) fn give_up(
         &self,
         lane: &mut Holdings,
