@@ -79,9 +79,9 @@ impl<'a> Kids<'a> {
         Self { slots, count }
     }
 
-    /// How many there are.
+    /// How many there are, as the slots have it.
     pub(super) fn len(self) -> usize {
-        self.count
+        self.slots.iter().filter(|kid| kid.is_some()).count()
     }
 
     /// Whether it names this very node.
@@ -139,14 +139,13 @@ impl NextKids<'_> {
         self.from.count - usize::from(self.without.is_some()) + usize::from(self.with.is_some())
     }
 
-    /// Fills the slots, `slots_for(count)` of them.
+    /// Fills the slots, `slots_for(count)` of them, all empty.
     #[inline]
     pub(super) fn fill(&self, slots: &mut [Kid]) {
         let Self { from, placed, without, with } = self;
         if *placed && without.is_none() && slots.len() == from.slots.len() {
             slots.copy_from_slice(from.slots);
         } else {
-            slots.fill(Kid::NONE);
             let gone = without.map_or(Kid::NONE.0, |kid| kid.0);
             for kid in from.slots.iter().filter(|kid| kid.is_some() && kid.0 != gone) {
                 put(slots, *kid);
@@ -212,6 +211,7 @@ mod tests {
             slots = made;
             sizes.insert(slots.len());
             let kids = Kids::new(&slots, there.len());
+            assert_eq!(kids.len(), there.len());
             for (n, node) in nodes.iter().enumerate() {
                 let (offset, local) = keys(n as u64);
                 let named = kids
