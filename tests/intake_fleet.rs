@@ -182,6 +182,8 @@ fn the_newest_batches_are_missed_although_nothing_comes_behind_them() {
     let setup = Setup::new(1, "vllm");
     let mut engine = setup.start();
     let fleet = follow(&[&setup]);
+    // What it published before somebody listened would show a gap.
+    engine.subscribed(0);
     engine.steps(10);
     wait_for(&fleet, &mut [&mut engine], State::Live);
     engine.drop_next(0, 5);
