@@ -261,7 +261,8 @@ impl Index {
         self.shared().stats()
     }
 
-    /// The known workers in ascending order.
+    /// The known workers in ascending order, as of one moment. Takes no lock
+    /// and waits for nobody. O(known workers).
     pub fn workers(&self) -> Vec<WorkerId> {
         self.shared().workers()
     }

@@ -11,6 +11,7 @@ mod fault;
 pub mod fault;
 mod mutant;
 pub(crate) mod rank;
+mod swap;
 
 #[cfg(not(kvradix_loom))]
 mod compare;
@@ -27,3 +28,4 @@ pub(crate) use model::*;
 pub(crate) use fault::{Fault, Omission, fault, omitted};
 pub(crate) use mutant::{Mutant, mutant};
 pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use swap::Swap;

@@ -52,7 +52,7 @@ pub use owner::{Arc, Weak, arc_from_borrowed};
 pub use pins::{Guard, pin};
 pub use pool::{Alarm, TaskPool, limit_retired, retire_limit, ring, run_task};
 pub use queue::SegQueue;
-pub use swap::Swap;
+pub use swap::ArcSwap;
 
 pub fn prefetch<T>(_: *const T) {}
 

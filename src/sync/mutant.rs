@@ -54,10 +54,13 @@ pub enum Mutant {
     HubResizeRelaxed,
     /// A reader takes the workers' table before it pins.
     TableBeforePin,
-    /// The workers' next table is shown without a release; asked for in the
-    /// stand-ins alone.
-    #[cfg_attr(not(kvradix_loom), allow(dead_code))]
+    /// The workers' next table is shown without a release.
     TableShownRelaxed,
+    /// The workers' table is taken without an acquire.
+    TablePeekRelaxed,
+    /// The workers' table that another took the place of is freed without
+    /// waiting for the pins.
+    TableFreedAtOnce,
     /// A leaver's slot is given out again without waiting for the pins.
     SlotAtOnce,
     /// A store does not apply the removals that were queued before it.

@@ -20,6 +20,7 @@ use parking_lot::lock_api::RawRwLock as _;
 use super::compare::common_prefix;
 use super::rank::{self, Held, Rank};
 
+pub(crate) use arc_swap::ArcSwap;
 pub(crate) use crossbeam::queue::SegQueue;
 pub(crate) use std::collections::{HashMap, HashSet};
 #[cfg(feature = "metrics")]
@@ -179,46 +180,6 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: nobody else has the lock while this guard lives.
         unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-/// A value that is replaced whole. Readers, who have a pin, take it by a plain
-/// load of `shown`; `current`, whose load costs two atomic exchanges, owns it,
-/// for who changes or checks it.
-pub(crate) struct Swap<T> {
-    current: arc_swap::ArcSwap<T>,
-    /// The same value, for those who have a pin.
-    shown: AtomicPtr<T>,
-}
-
-impl<T> Swap<T> {
-    pub(crate) fn new(value: Arc<T>) -> Self {
-        let shown = AtomicPtr::new(Arc::as_ptr(&value).cast_mut());
-        Self { current: arc_swap::ArcSwap::new(value), shown }
-    }
-
-    /// The current value, for as long as the result lives.
-    #[inline]
-    pub(crate) fn load(&self) -> impl Deref<Target = Arc<T>> + use<T> {
-        self.current.load()
-    }
-
-    /// The current value, for as long as the pin does.
-    #[inline]
-    #[allow(unsafe_code)]
-    pub(crate) fn peek<'g>(&'g self, _: &'g Guard) -> &'g T {
-        // Acquire: pairs with the release in `replace`; the value is there.
-        // SAFETY: what `replace` has shown, which is retired once another is
-        // shown in its place; the guard was pinned before this load.
-        unsafe { &*self.shown.load(super::Ordering::Acquire) }
-    }
-
-    /// Puts `value` in the place of the current one, which is the result, to
-    /// be retired. One thread at a time.
-    #[must_use]
-    pub(crate) fn replace(&self, value: Arc<T>) -> Arc<T> {
-        self.shown.store(Arc::as_ptr(&value).cast_mut(), super::Ordering::Release);
-        self.current.swap(value)
     }
 }
 

@@ -55,9 +55,8 @@ impl Shared {
             names += self.check_lane(&lane, &mut found, &guard);
             let state = lane.state.lock(Rank::Lane);
             let slot = state.holdings.names.slot;
-            if !state.poisoned {
-                assert!(slots.insert(slot, lane.worker).is_none(), "two workers have slot {slot}");
-            }
+            let before = slots.insert(slot, (lane.worker, !state.poisoned));
+            assert!(before.is_none(), "two workers have slot {slot}");
         }
         if let Some(used) = self.tree.limits.counted() {
             let used = used as i64;
@@ -455,7 +454,7 @@ mod tests {
         finds("a closed lane is in the registry", |shared| {
             lane(shared, A).state.lock(Rank::Lane).closed = true;
         });
-        finds("the table names", |shared| {
+        finds("the table has", |shared| {
             shared.tree.roster.leave(slot(shared, B), &shared.tree.garbage)
         });
         finds("room for", |shared| {

@@ -705,10 +705,7 @@ impl Shared {
     }
 
     pub(crate) fn workers(&self) -> Vec<WorkerId> {
-        let mut workers = Vec::new();
-        self.registry.for_each(|worker, _| workers.push(*worker));
-        workers.sort_unstable();
-        workers
+        self.tree.roster.workers()
     }
 
     /// Runs `see` on what the worker holds once its queue is applied.

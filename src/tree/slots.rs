@@ -2,17 +2,17 @@
 //!
 //! A worker joins the table before any of its bits is set; it leaves the
 //! table after its last bit is cleared, and its slot is given out again only
-//! when every pin of that time has ended. A reader takes the table under its
+//! when every pin of that time has ended. A query takes the table under its
 //! pin before it walks, so a bit it sees belongs to the worker the table
 //! names at that slot, or to one that joined later, whom the table does not
-//! name there.
+//! name there. Who lists the workers takes the table without a pin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::garbage::{Garbage, Outgoing, Retired};
 use crate::WorkerId;
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, Mutex, Swap, Witness, pin};
+use crate::sync::{Arc, Guard, Mutant, Mutex, Swap, Witness, mutant, pin};
 
 /// Slots that levels keep in one word.
 pub(super) const CHUNK: usize = 64;
@@ -28,7 +28,9 @@ pub(crate) struct SlotTable {
 #[derive(Clone)]
 pub(super) struct Chunk {
     /// Which of the slots are taken.
-    pub(super) taken: u64,
+    taken: u64,
+    /// Those of them whose workers are in answers: all but the poisoned ones.
+    pub(super) named: u64,
     /// Who has them; anything where nobody has.
     pub(super) workers: [WorkerId; CHUNK],
 }
@@ -37,6 +39,7 @@ impl SlotTable {
     /// A chunk; `None` where no worker has a slot of it.
     #[inline]
     pub(super) fn chunk(&self, chunk: u32) -> Option<&Chunk> {
+        self.witness.read();
         self.chunks.get(chunk as usize)
     }
 
@@ -45,6 +48,18 @@ impl SlotTable {
     pub(super) fn chunks(&self) -> usize {
         self.witness.read();
         self.chunks.len()
+    }
+
+    /// Who has a slot, by slots.
+    fn workers(&self) -> impl Iterator<Item = (u32, WorkerId, bool)> + '_ {
+        self.witness.read();
+        (0..).zip(&self.chunks).flat_map(|(number, chunk)| {
+            let taken = (0..CHUNK).filter(|bit| chunk.taken >> bit & 1 == 1);
+            taken.map(move |bit| {
+                let slot = number * CHUNK as u32 + bit as u32;
+                (slot, chunk.workers[bit], chunk.named >> bit & 1 == 1)
+            })
+        })
     }
 
     /// Bytes of the table.
@@ -107,7 +122,7 @@ impl Roster {
     }
 
     /// The table of this moment, for who has no pin.
-    #[cfg(any(test, kvradix_loom))]
+    #[inline]
     pub(super) fn load(&self) -> impl std::ops::Deref<Target = Arc<SlotTable>> + use<> {
         self.table.load()
     }
@@ -118,31 +133,69 @@ impl Roster {
         self.table.peek(guard)
     }
 
+    /// Everybody who has a slot, in ascending order. Takes no lock and no pin:
+    /// nothing waits for it, and it for nothing. O(workers).
+    pub(super) fn workers(&self) -> Vec<WorkerId> {
+        let mut workers: Vec<_> = self.load().workers().map(|(_, worker, _)| worker).collect();
+        workers.sort_unstable();
+        workers
+    }
+
     /// Gives `worker` a slot. O(workers).
     pub(crate) fn join(&self, worker: WorkerId, garbage: &Garbage) -> u32 {
         let _change = self.change.lock(Rank::Slots);
         let slot = self.pool.take();
-        self.put(slot, worker, garbage);
+        self.put(slot, worker, true, garbage);
         slot
     }
 
-    /// Puts `worker` back where it was before it left; its slot was not
-    /// retired. O(workers).
-    pub(super) fn come_back(&self, slot: u32, worker: WorkerId, garbage: &Garbage) {
+    /// Takes `worker`, who keeps its slot, out of all answers. O(workers).
+    pub(super) fn hide(&self, slot: u32, worker: WorkerId, garbage: &Garbage) {
         let _change = self.change.lock(Rank::Slots);
-        self.put(slot, worker, garbage);
+        self.put(slot, worker, false, garbage);
     }
 
-    fn put(&self, slot: u32, worker: WorkerId, garbage: &Garbage) {
-        let mut chunks = self.table.load().chunks.clone();
-        let (chunk, bit) = (slot as usize / CHUNK, slot as usize % CHUNK);
-        if chunks.len() <= chunk {
-            let empty = Chunk { taken: 0, workers: [WorkerId::default(); CHUNK] };
-            chunks.resize(chunk + 1, empty);
+    /// Puts `worker` back into answers; its slot was not retired. O(workers).
+    pub(super) fn come_back(&self, slot: u32, worker: WorkerId, garbage: &Garbage) {
+        let _change = self.change.lock(Rank::Slots);
+        self.put(slot, worker, true, garbage);
+    }
+
+    fn put(&self, slot: u32, worker: WorkerId, named: bool, garbage: &Garbage) {
+        let mut chunks = self.load().chunks.clone();
+        let (number, bit) = (slot as usize / CHUNK, slot as usize % CHUNK);
+        if chunks.len() <= number {
+            let empty = Chunk { taken: 0, named: 0, workers: [WorkerId::default(); CHUNK] };
+            chunks.resize(number + 1, empty);
         }
-        chunks[chunk].taken |= 1 << bit;
-        chunks[chunk].workers[bit] = worker;
+        let chunk = &mut chunks[number];
+        chunk.taken |= 1 << bit;
+        chunk.named = chunk.named & !(1 << bit) | u64::from(named) << bit;
+        chunk.workers[bit] = worker;
         self.show(chunks, garbage);
+    }
+
+    /// Takes `slot` out of the table, if it is there; the slot itself is to
+    /// be retired. O(workers).
+    pub(crate) fn leave(&self, slot: u32, garbage: &Garbage) {
+        let _change = self.change.lock(Rank::Slots);
+        let mut chunks = self.load().chunks.clone();
+        let Some(chunk) = chunks.get_mut(slot as usize / CHUNK) else { return };
+        chunk.taken &= !(1 << (slot as usize % CHUNK));
+        chunk.named &= chunk.taken;
+        while chunks.last().is_some_and(|chunk| chunk.taken == 0) {
+            chunks.pop();
+        }
+        self.show(chunks, garbage);
+    }
+
+    /// The same for a slot that nobody has held anything by. It waits for the
+    /// pins too: who has one may have the table that names it.
+    pub(super) fn leave_unused(&self, slot: u32, garbage: &Garbage) {
+        self.leave(slot, garbage);
+        let mut retired = Outgoing::default();
+        retired.push(Retired::Slot(slot));
+        garbage.take(&mut retired, &pin());
     }
 
     /// Shows the next table and retires the one before, which a later event
@@ -152,24 +205,27 @@ impl Roster {
         let guard = pin();
         let mut retired = Outgoing::default();
         let next = Arc::new(SlotTable { chunks, witness: Witness::new() });
-        retired.push(Retired::Table(self.table.replace(next)));
+        let before = self.table.replace(next);
+        if mutant(Mutant::TableFreedAtOnce) {
+            return;
+        }
+        retired.push(Retired::Table(before));
         garbage.take(&mut retired, &guard);
     }
 
-    /// Panics unless the table names exactly these workers at their slots.
-    pub(super) fn check(&self, workers: &BTreeMap<u32, WorkerId>) {
-        let table = self.table.load();
-        let mut named = BTreeMap::new();
-        for (number, chunk) in (0..).zip(&table.chunks) {
-            for bit in (0..CHUNK).filter(|bit| chunk.taken >> bit & 1 == 1) {
-                named.insert(number * CHUNK as u32 + bit as u32, chunk.workers[bit]);
-            }
-        }
-        assert!(named == *workers, "the table names {named:?}, the lanes {workers:?}");
-        let last = named.keys().next_back().map_or(0, |slot| *slot as usize / CHUNK + 1);
+    /// Panics unless the table has exactly these workers at their slots, and
+    /// those in answers that are said to be.
+    pub(super) fn check(&self, workers: &BTreeMap<u32, (WorkerId, bool)>) {
+        let table = self.load();
+        let known: BTreeMap<_, _> =
+            table.workers().map(|(slot, worker, named)| (slot, (worker, named))).collect();
+        assert!(known == *workers, "the table has {known:?}, the lanes {workers:?}");
+        let stray = table.chunks.iter().any(|chunk| chunk.named & !chunk.taken != 0);
+        assert!(!stray, "somebody without a slot is in answers");
+        let last = known.keys().next_back().map_or(0, |slot| *slot as usize / CHUNK + 1);
         assert_eq!(table.chunks.len(), last, "chunks of the table");
         let free = self.pool.state.lock(Rank::Retired);
-        assert!(named.keys().all(|slot| *slot < free.next && !free.slots.contains(slot)));
+        assert!(known.keys().all(|slot| *slot < free.next && !free.slots.contains(slot)));
         assert!(free.slots.iter().all(|slot| *slot < free.next), "a free slot above all");
     }
 
@@ -177,25 +233,6 @@ impl Roster {
     #[cfg(kvradix_faults)]
     pub(super) fn slots_made(&self) -> u32 {
         self.pool.made()
-    }
-
-    /// Gives back a slot that nobody has held anything by.
-    pub(super) fn leave_unused(&self, slot: u32, garbage: &Garbage) {
-        self.leave(slot, garbage);
-        self.pool.give_back(slot);
-    }
-
-    /// Takes `slot` out of the table, if it is there; the slot itself is to
-    /// be retired. O(workers).
-    pub(crate) fn leave(&self, slot: u32, garbage: &Garbage) {
-        let _change = self.change.lock(Rank::Slots);
-        let mut chunks = self.table.load().chunks.clone();
-        let Some(chunk) = chunks.get_mut(slot as usize / CHUNK) else { return };
-        chunk.taken &= !(1 << (slot as usize % CHUNK));
-        while chunks.last().is_some_and(|chunk| chunk.taken == 0) {
-            chunks.pop();
-        }
-        self.show(chunks, garbage);
     }
 }
 

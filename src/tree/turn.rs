@@ -1,9 +1,9 @@
 //! A lane's lock, and what a panic under it means.
 //!
 //! While an event is half done its turn is *torn*. A turn that is dropped so,
-//! which only a panic does, poisons the lane: its worker leaves the table of
-//! slots, so that it is in no answer, and counts as having no name. By then
-//! every node is mended (`mend.rs`), so other workers go on.
+//! which only a panic does, poisons the lane: its worker is in no answer from
+//! then on, and counts as having no name. By then every node is mended
+//! (`mend.rs`), so other workers go on.
 
 use super::Holdings;
 use super::figures::Figure;
@@ -44,7 +44,7 @@ impl Shared {
         lane.poisoned.store(1, Ordering::Relaxed);
         // A closed lane's slot may be somebody else's soon.
         if !state.closed && !omitted(Omission::StillInTable) {
-            self.tree.roster.leave(state.holdings.names.slot, &self.tree.garbage);
+            self.tree.roster.hide(state.holdings.names.slot, lane.worker, &self.tree.garbage);
         }
         // As they were noted last: counts of half an event are in no figure.
         lane.figures.add(Figure::LostBlocks, lane.figures.names() as usize);

@@ -11,9 +11,7 @@ use super::slots::SlotTable;
 use super::view::View;
 use crate::LocalHash;
 use crate::matches::{Found, Matches};
-use crate::sync::{Fault, Fold, Guard, fault, pin};
-#[cfg(kvradix_loom)]
-use crate::sync::{Mutant, mutant};
+use crate::sync::{Fault, Fold, Guard, Mutant, fault, mutant, pin};
 
 /// A query's working memory, kept in its `Matches`: all words are zero
 /// between queries.
@@ -43,7 +41,6 @@ impl Tree {
         let (found, walk) = matches.begin();
         let query = countable(query);
         let Some(&first) = query.first() else { return };
-        #[cfg(kvradix_loom)]
         let early = mutant(Mutant::TableBeforePin).then(|| self.roster.load());
         let first = self.top.key(0, first);
         self.top.prefetch(first);
@@ -52,9 +49,6 @@ impl Tree {
         child.prefetch();
         // Taken under the pin and before any bit is seen: a slot this table
         // names is not given to another worker before the pin has ended.
-        #[cfg(not(kvradix_loom))]
-        let table = self.roster.peek(&guard);
-        #[cfg(kvradix_loom)]
         let table = match &early {
             Some(early) => early,
             None => self.roster.peek(&guard),
@@ -194,6 +188,6 @@ impl Walk {
 #[inline]
 fn emit(table: &SlotTable, chunk: u32, bits: u64, depth: u32, found: &mut Found) {
     if let Some(chunk) = table.chunk(chunk) {
-        found.extend(&chunk.workers, bits & chunk.taken, depth);
+        found.extend(&chunk.workers, bits & chunk.named, depth);
     }
 }

@@ -330,7 +330,7 @@ fn first_stores() {
     let storing = on(&index, |index| store(index, A, &[2]));
     store(&index, A, &[1]);
     storing.join();
-    assert_eq!(index.workers(), [A]);
+    assert_eq!(index.workers(), [A], "one worker has one lane");
     assert_eq!((depth(&index, &[1], A), depth(&index, &[2], A)), (1, 1));
     settle(&index);
 }

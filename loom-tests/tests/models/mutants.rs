@@ -205,6 +205,18 @@ pub const MUTANTS: &[Negative] = &[
         "Causality violation",
     ),
     kills(
+        "TablePeekRelaxed",
+        "a reader takes the workers' table by an acquire",
+        "reader_against_reused_slot",
+        "Causality violation",
+    ),
+    kills(
+        "TableFreedAtOnce",
+        "a workers' table that was replaced waits for the pins",
+        "reader_against_reused_slot",
+        "touched after it was freed",
+    ),
+    kills(
         "SlotAtOnce",
         "a leaver's slot waits for the pins",
         "reader_against_reused_slot",
@@ -316,7 +328,7 @@ pub const MUTANTS: &[Negative] = &[
         "LaneUnchecked",
         "a lane is looked for again under the registry's lock",
         "two_first_stores_of_one_worker",
-        "hold blocks, but have no lane",
+        "one worker has one lane",
     ),
     kills(
         "HubLoadRelaxed",

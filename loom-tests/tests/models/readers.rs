@@ -69,6 +69,10 @@ pub const MODELS: &[Model] = &[
         .iterations(500, 8_000)
         .bound(3)
         .sees(&["0", "1"]),
+    Model::new("list_of_workers_against_a_reused_slot", listed)
+        .iterations(50, 1_000)
+        .bound(3)
+        .sees(&["A K", "K", "C K"]),
     Model::new("export_of_a_hole_against_its_retake", export_hole).iterations(500, 9_000).bound(3),
     Model::new("export_against_store", export).iterations(300, 6_000).bound(3),
 ];
@@ -415,6 +419,28 @@ fn reused_slot() {
     reader.join();
     settle(&index);
     assert_eq!(index.workers(), [C, K]);
+}
+
+/// A list is of one moment, and who takes it has no pin that would keep the
+/// table for it.
+fn listed() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    store(&index, K, &[2]);
+    let reader = reads(&index, |index| {
+        let name = |worker| match worker {
+            A => "A",
+            C => "C",
+            K => "K",
+            other => panic!("{other} was never there"),
+        };
+        let listed: Vec<_> = index.workers().into_iter().map(name).collect();
+        saw(listed.join(" "));
+    });
+    index.remove_worker(A);
+    store(&index, C, &[2]);
+    reader.join();
+    settle(&index);
 }
 
 /// A cut of one worker, whatever others do.

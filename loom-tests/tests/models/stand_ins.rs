@@ -2,7 +2,7 @@
 //! and each catches what it is there to catch.
 
 use kvradix::model::{
-    Arc, AtomicBool, AtomicPtr, AtomicUsize, Mutex, Rank, RwLock, SegQueue, ShardedMap, Swap,
+    Arc, ArcSwap, AtomicBool, AtomicPtr, AtomicUsize, Mutex, Rank, RwLock, SegQueue, ShardedMap,
     TaskPool, Witness, Word, arc_from_borrowed, pin, run_task,
 };
 use kvradix_loom_tests::{Model, saw, spawn};
@@ -172,10 +172,10 @@ fn borrowed_dead() {
 
 fn swap() {
     let old = Arc::new("old");
-    let cell = Arc::new(Swap::new(old.clone()));
+    let cell = Arc::new(ArcSwap::new(old.clone()));
     let other = cell.clone();
-    let b = spawn(move || drop(other.replace(Arc::new("new"))));
-    saw(*cell.peek(&pin()));
+    let b = spawn(move || drop(other.swap(Arc::new("new"))));
+    saw(**cell.load());
     b.join();
     assert_eq!(**cell.load(), "new");
 }

@@ -177,15 +177,28 @@ impl<T> Block<T> {
 /// As in `real`; that an owner is alive is checked here.
 #[track_caller]
 pub unsafe fn arc_from_borrowed<T>(ptr: *const T) -> Arc<T> {
+    // SAFETY: the caller's word.
+    let owner = unsafe { arc_if_owned(ptr) };
+    owner.expect("an owner was taken of a value that has none left")
+}
+
+/// The same; `None` where no owner is alive.
+///
+/// # Safety
+/// As in `real`, but for the owner.
+#[track_caller]
+pub unsafe fn arc_if_owned<T>(ptr: *const T) -> Option<Arc<T>> {
     let block = ptr.cast::<Block<T>>();
     // SAFETY: the value is its block's first field, and the block's memory is
     // readable until the model ends, alive or not.
     unsafe {
+        // Here others may run, so the owners are counted behind it.
         (*block).gate.fetch_add(1, Ordering::Relaxed);
         let owners = (*block).owners.get();
-        assert!(owners > 0, "an owner was taken of a value that has none left");
-        (*block).owners.set(owners + 1);
-        Arc(NonNull::new_unchecked(block.cast_mut()))
+        (owners > 0).then(|| {
+            (*block).owners.set(owners + 1);
+            Arc(NonNull::new_unchecked(block.cast_mut()))
+        })
     }
 }
 
