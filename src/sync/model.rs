@@ -48,7 +48,7 @@ pub use indexmap::{IndexMap as HashMap, IndexSet as HashSet};
 pub use lock::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 pub use map::ShardedMap;
 pub use memory::{Witness, Word};
-pub use owner::{Arc, Weak, arc_from_borrowed};
+pub use owner::{Arc, Weak, arc_from_borrowed, weak_from_borrowed};
 pub use pins::{Guard, pin};
 pub use pool::{Alarm, TaskPool, limit_retired, retire_limit, ring, run_task};
 pub use queue::SegQueue;

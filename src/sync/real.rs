@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -45,6 +45,18 @@ pub(crate) unsafe fn arc_from_borrowed<T>(ptr: *const T) -> Arc<T> {
         Arc::increment_strong_count(ptr);
         Arc::from_raw(ptr)
     }
+}
+
+/// One more link to the value behind `ptr`.
+///
+/// # Safety
+/// As for `arc_from_borrowed`.
+#[allow(unsafe_code)]
+#[inline]
+pub(crate) unsafe fn weak_from_borrowed<T>(ptr: *const T) -> Weak<T> {
+    // SAFETY: the caller's word; the owner that this stands for stays.
+    let owner = ManuallyDrop::new(unsafe { Arc::from_raw(ptr) });
+    Arc::downgrade(&owner)
 }
 
 /// A lock's guard together with its place in the lock order.

@@ -9,7 +9,7 @@ use super::levels::{self, Level};
 use super::mask::Mask;
 use super::node::{Children, Half, Node};
 use super::scratch::Scratch;
-use super::view::{View, ViewBox};
+use super::view::{View, ViewBox, linked};
 use crate::LocalHash;
 use crate::sync::{Arc, Fault, Guard, Mutant, Omission, WriteGuard, fault, mutant, omitted};
 
@@ -237,12 +237,18 @@ impl<'n> Edit<'n> {
         }
     }
 
-    /// Trims and publishes; whether nothing is left of the run.
+    /// The node's parent, if nothing will be left of the run.
     #[inline]
-    pub(super) fn finish(&mut self, scratch: &mut Scratch) -> bool {
+    pub(super) fn emptied(&self) -> Option<&'n Node> {
+        if self.len > 0 { None } else { linked(&self.half, self.guard) }
+    }
+
+    /// Trims and publishes; the node's parent, if nothing is left of the run.
+    #[inline]
+    pub(super) fn finish(&mut self, scratch: &mut Scratch) -> Option<&'n Node> {
         self.trim(KidChange::Same);
         self.publish(KidChange::Same, scratch);
-        self.len == 0
+        self.emptied()
     }
 
     /// Publishes what has changed; the lock stays held.

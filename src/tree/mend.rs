@@ -18,7 +18,7 @@ use super::levels;
 use super::node::{Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
-use super::view::{ViewBox, owner_of};
+use super::view::ViewBox;
 use super::{Holdings, Tree, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fault, Guard, Omission, WriteGuard, fault, omitted, pin};
@@ -166,8 +166,8 @@ impl Tree {
 
     /// After a child left a hub, as `settle`, and detaches what is empty then.
     fn settle_emptied(&self, scratch: &mut Scratch, node: &Node, guard: &Guard) {
-        if self.settle(scratch, node, guard) {
-            self.detach(scratch, owner_of(node, guard), guard);
+        if let Some(above) = self.settle(scratch, node, guard) {
+            self.detach(scratch, above, node, guard);
         }
     }
 

@@ -16,11 +16,10 @@ use super::names::Names;
 use super::node::{Children, FewChild, Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
-use super::view::owner_of;
 use super::{Holdings, Tree};
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Fault, Guard, Mutant, ReadGuard, Weak, fault, mutant};
+use crate::sync::{Fault, Guard, Mutant, ReadGuard, Weak, fault, mutant};
 
 /// The node that the last name led to, still locked: its neighbours often
 /// come next, and need no look at the lookup.
@@ -144,9 +143,9 @@ impl Tree {
         if edit.holds_nothing(slot) {
             names.leave(node);
         }
-        let empty = edit.finish(scratch);
+        let above = edit.finish(scratch);
         drop(edit);
-        self.detach_if(empty, scratch, node, guard);
+        self.detach_if(above, scratch, node, guard);
     }
 
     /// Everything the worker holds in the node of `place`, one of those that
@@ -186,9 +185,9 @@ impl Tree {
         levels::set_cutoff(&mut edit.levels, slot, cutoff, 0);
         edit.touched |= cutoff > 0;
         fault(Fault::LetGo);
-        let empty = edit.finish(scratch);
+        let above = edit.finish(scratch);
         drop(edit);
-        self.detach_if(empty, scratch, node, guard);
+        self.detach_if(above, scratch, node, guard);
     }
 
     /// Those of `slot`'s blocks at `positions` that nobody else holds lose
@@ -214,12 +213,12 @@ impl Tree {
         }
     }
 
-    /// Detaches a node that was left empty.
+    /// Detaches a node that was left empty below `above`.
     #[inline]
-    fn detach_if(&self, empty: bool, scratch: &mut Scratch, node: &Node, guard: &Guard) {
-        if empty {
+    fn detach_if(&self, above: Option<&Node>, scratch: &mut Scratch, node: &Node, guard: &Guard) {
+        if let Some(above) = above {
             fault(Fault::Emptied);
-            self.detach(scratch, owner_of(node, guard), guard);
+            self.detach(scratch, above, node, guard);
         }
     }
 
@@ -236,25 +235,32 @@ impl Tree {
 
     /// Takes an emptied node out of the tree, and then each ancestor that
     /// this empties.
-    pub(super) fn detach(&self, scratch: &mut Scratch, mut node: Arc<Node>, guard: &Guard) {
-        loop {
-            debug_assert!(!node.is_root(), "the root is never a candidate");
-            let parent = node.read(Rank::Child).parent.upgrade();
-            // Somebody else has detached it already.
-            let Some(parent) = parent else { return };
-            if !self.unlink(scratch, &parent, &node, guard) {
-                return;
-            }
+    pub(super) fn detach<'g>(
+        &'g self,
+        scratch: &mut Scratch,
+        mut parent: &'g Node,
+        mut node: &'g Node,
+        guard: &'g Guard,
+    ) {
+        debug_assert!(!node.is_root(), "the root is never a candidate");
+        while let Some(above) = self.unlink(scratch, parent, node, guard) {
             if mutant(Mutant::ClimbStops) {
                 return;
             }
-            node = parent;
+            (parent, node) = (above, parent);
         }
     }
 
-    /// Unlinks an empty child; whether the parent is empty now.
-    fn unlink(&self, scratch: &mut Scratch, parent: &Node, child: &Node, guard: &Guard) -> bool {
-        {
+    /// Unlinks an empty child; where this leaves the parent empty, the parent
+    /// of that.
+    fn unlink<'g>(
+        &'g self,
+        scratch: &mut Scratch,
+        parent: &'g Node,
+        child: &Node,
+        guard: &'g Guard,
+    ) -> Option<&'g Node> {
+        if parent.view(guard).hub().is_some() {
             // A hub's parent is locked shared: only the shard changes.
             let half = parent.read(Rank::Parent);
             if let Some(hub) = half.hub() {
@@ -263,14 +269,12 @@ impl Tree {
                 if child_half.detached && !mutant(Mutant::DetachByKey)
                     || child.view(guard).len() > 0 && !mutant(Mutant::DetachUncheckedInHub)
                 {
-                    return false;
+                    return None;
                 }
                 fault(Fault::Unlinking);
                 // One step: none of it panics, the arrays of a shard come in
                 // sizes that there are.
-                let Some((owner, left)) = shard.remove(child, &mut scratch.retired) else {
-                    return false;
-                };
+                let (owner, left) = shard.remove(child, &mut scratch.retired)?;
                 let bytes = child.bytes_with_table(&child_half, guard);
                 scratch.retired.push(Retired::Node(owner, bytes));
                 scratch.delta.nodes -= 1;
@@ -279,7 +283,7 @@ impl Tree {
                 drop(shard);
                 fault(Fault::Unlinked);
                 if parent.is_root() || (left && hub.len() > self.config.hub_threshold / 2) {
-                    return false;
+                    return None;
                 }
                 drop(half);
                 return self.settle(scratch, parent, guard);
@@ -287,7 +291,7 @@ impl Tree {
         }
         let half = parent.write(Rank::Parent);
         if half.hub().is_some() {
-            // It got a hub in between.
+            // It got one in between.
             drop(half);
             return self.unlink(scratch, parent, child, guard);
         }
@@ -295,16 +299,14 @@ impl Tree {
         if child_half.detached && !mutant(Mutant::DetachByKey)
             || child.view(guard).len() > 0 && !mutant(Mutant::DetachUnchecked)
         {
-            return false;
+            return None;
         }
-        let Children::Few(few) = &half.children else { return false };
+        let Children::Few(few) = &half.children else { return None };
         let same = |FewChild { node, .. }: &FewChild| match mutant(Mutant::DetachByKey) {
             true => (node.offset(), node.first()) == (child.offset(), child.first()),
             false => std::ptr::eq(&**node, child),
         };
-        let Some(at) = few.iter().position(same) else {
-            return false;
-        };
+        let at = few.iter().position(same)?;
         let child_is = few[at].node.clone();
         let bytes = child.bytes_with_table(&child_half, guard);
         if mutant(Mutant::MarkShownEarly) {
@@ -314,7 +316,6 @@ impl Tree {
         }
         let mut edit = Edit::new(self, parent, half, scratch, guard);
         edit.trim(KidChange::Removed(&child_is));
-        let empty = edit.len == 0 && !parent.is_root();
         let view = edit.next_view(KidChange::Removed(&child_is));
         fault(Fault::Unlinking);
         // One step, in which nothing panics. The child is unlocked last: who
@@ -324,27 +325,33 @@ impl Tree {
         scratch.retired.push(Retired::Node(edit.half.children.remove(at), bytes));
         scratch.delta.nodes -= 1;
         child_half.mark_detached();
+        let above = edit.emptied();
         drop(edit);
         drop(child_half);
         fault(Fault::Unlinked);
-        empty
+        above
     }
 
     /// After a child left a hub: trims the parent, takes its children back
-    /// into the view where they are few; whether the parent is empty now.
-    pub(super) fn settle(&self, scratch: &mut Scratch, parent: &Node, guard: &Guard) -> bool {
+    /// into the view where they are few; where it is left empty, the parent of
+    /// that.
+    pub(super) fn settle<'g>(
+        &'g self,
+        scratch: &mut Scratch,
+        parent: &'g Node,
+        guard: &'g Guard,
+    ) -> Option<&'g Node> {
         fault(Fault::TableLeft);
         let half = parent.write(Rank::Parent);
         if half.detached {
-            return false;
+            return None;
         }
         let mut edit = Edit::new(self, parent, half, scratch, guard);
         edit.trim(KidChange::Same);
-        let empty = edit.len == 0 && !parent.is_root();
         let few = edit.half.hub().is_some_and(|hub| hub.len() <= self.config.hub_threshold / 2);
         if !few || parent.is_root() {
             edit.publish(KidChange::Same, scratch);
-            return empty;
+            return edit.emptied();
         }
         let mut children = edit.half.hub().map(|hub| hub.children()).unwrap_or_default();
         if mutant(Mutant::FewLeaveOne) {
@@ -358,7 +365,7 @@ impl Tree {
         edit.replace_children(children);
         fault(Fault::TableGone);
         edit.publish(KidChange::All(&kids), scratch);
-        empty
+        edit.emptied()
     }
 }
 

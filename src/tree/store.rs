@@ -17,7 +17,7 @@ use super::mend::Newborn;
 use super::names::Found;
 use super::node::{Children, Half, Node};
 use super::place::{MAX_RUN, Place};
-use super::view::{borrow_under_pin, owner_of};
+use super::view::{borrow_under_pin, link_to};
 use super::{Holdings, Refusal, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fault, Guard, Mutant, WriteGuard, fault, mutant};
@@ -322,7 +322,7 @@ impl Tree {
         for block in &blocks[..len as usize] {
             columns.push(*block);
         }
-        let parent = Arc::downgrade(&owner_of(parent, guard));
+        let parent = link_to(parent, guard);
         let slot = lane.names.slot;
         let level = Level { cutoff: len, chunk: slot / 64, bits: 1 << (slot % 64) };
         let child = Node::new(parent, offset, columns, len, &[level]);

@@ -17,11 +17,11 @@ use super::columns::{Columns, Window};
 use super::hub::Hub;
 use super::kids::{Kid, Kids, NextKids, slots_for};
 use super::levels::Level;
-use super::node::Node;
+use super::node::{Half, Node};
 use super::place::MAX_RUN;
 use crate::sync::{
-    Arc, AtomicPtr, Fold, Guard, Mutant, Ordering, Witness, Word, arc_from_borrowed, mutant,
-    prefetch,
+    Arc, AtomicPtr, Fold, Guard, Mutant, Ordering, Weak, Witness, Word, arc_from_borrowed, mutant,
+    prefetch, weak_from_borrowed,
 };
 use crate::{Block, LocalHash};
 
@@ -317,6 +317,26 @@ pub(super) fn owner_of(node: &Node, _: &Guard) -> Arc<Node> {
     // SAFETY: nodes live in `Arc`s alone; one that is reached under a pin is
     // owned by the tree or by the retired list for as long as the pin is.
     unsafe { arc_from_borrowed(node) }
+}
+
+/// A link to a node that was reached under a pin, for a new child of it. The
+/// owners' count stays as it is.
+pub(super) fn link_to(node: &Node, _: &Guard) -> Weak<Node> {
+    let node = ptr::with_exposed_provenance(ptr::from_ref(node).addr());
+    // SAFETY: as in `owner_of`.
+    unsafe { weak_from_borrowed(node) }
+}
+
+/// Where a child's link leads to; `None` where it was taken away. The caller
+/// shows the child's half, so he has its lock.
+#[inline]
+pub(super) fn linked<'g>(child: &Half, _: &'g Guard) -> Option<&'g Node> {
+    // Nobody's count is raised: the line that it is in is the readers' too.
+    let owned = child.parent.strong_count() > 0;
+    // SAFETY: a child whose link is there has not left the tree, so neither
+    // has its parent, which is retired once it does, after the guard was
+    // pinned.
+    owned.then(|| unsafe { &*child.parent.as_ptr() })
 }
 
 /// Exposes the address of a new node's `Arc`, for places and `owner_of`.

@@ -202,6 +202,22 @@ pub unsafe fn arc_if_owned<T>(ptr: *const T) -> Option<Arc<T>> {
     }
 }
 
+/// One more link to the value behind `ptr`. Outside of the search, as a clone
+/// of a link.
+///
+/// # Safety
+/// As in `real`; that an owner is alive is checked here.
+#[track_caller]
+pub unsafe fn weak_from_borrowed<T>(ptr: *const T) -> Weak<T> {
+    // SAFETY: the value is its block's first field, and the block's memory is
+    // readable until the model ends, alive or not.
+    unsafe {
+        let block = ptr.cast_mut().cast::<Block<T>>();
+        assert!((*block).owners.get() > 0, "a link to a value that has no owner left");
+        Weak(NonNull::new(block))
+    }
+}
+
 impl<T> Deref for Arc<T> {
     type Target = T;
     #[track_caller]
