@@ -99,12 +99,12 @@ impl<T> Mutex<T> {
 }
 
 /// A lock for many readers or one writer that knows no poison. The lock word
-/// comes behind the value: a node puts what lock-free readers load in front
-/// of it, and they are not to share a cache line with writers' locking.
+/// comes before the value: a node puts what lock-free readers load behind
+/// both, and they are not to share a cache line with writers' locking.
 #[repr(C)]
 pub(crate) struct RwLock<T> {
-    value: UnsafeCell<T>,
     raw: parking_lot::RawRwLock,
+    value: UnsafeCell<T>,
 }
 
 /// The value, shared.

@@ -13,10 +13,13 @@ use crate::{LocalHash, SequenceHash};
 /// The offset of the node that hangs nowhere.
 const ROOT: u32 = u32::MAX;
 
-/// A run of blocks. What readers load comes first, the writers' half last.
-/// The alignment frees the address bits that a place keeps a position in.
+/// A run of blocks. What readers load comes last: before it are the lock and
+/// the writers' half, and in front of the node its `Arc`'s counts, all of
+/// which writers change in any event. The alignment frees the address bits
+/// that a place keeps a position in.
 #[repr(C, align(16))]
 pub(crate) struct Node {
+    half: RwLock<Half>,
     view: Published,
     /// Where the columns are, or were.
     columns_hint: Hint<Word>,
@@ -24,18 +27,19 @@ pub(crate) struct Node {
     first: LocalHash,
     /// How many blocks of the parent's run lie above; never changes.
     offset: u32,
-    half: RwLock<Half>,
     witness: Witness,
 }
 
-/// What only writers see, under the node's lock.
+/// What only writers see, under the node's lock; what changes most is farthest
+/// from what readers load.
+#[repr(C)]
 pub(super) struct Half {
-    /// The parent; nobody once the node is detached.
-    pub(super) parent: Weak<Node>,
-    pub(super) children: Children,
     pub(super) columns: Columns,
+    pub(super) children: Children,
     /// What few nodes need.
     extra: Option<Box<Extra>>,
+    /// The parent; nobody once the node is detached.
+    pub(super) parent: Weak<Node>,
     /// Whether the node left the tree. It never comes back.
     pub(super) detached: bool,
 }
