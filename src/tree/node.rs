@@ -224,7 +224,7 @@ impl Node {
     /// Has the processor fetch a node that will be owned once more, or asked
     /// for its key, which may begin in the next line; it need not be there.
     #[inline]
-    pub(super) fn prefetch_key(node: *const Node) {
+    pub(super) fn prefetch_all(node: *const Node) {
         prefetch(node);
         prefetch(node.wrapping_byte_add(std::mem::offset_of!(Node, offset)));
     }

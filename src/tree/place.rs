@@ -72,6 +72,12 @@ impl Place {
         self.0 >> SPARE_BITS == other.0 >> SPARE_BITS
     }
 
+    /// Has the processor fetch the node's lines.
+    #[inline]
+    pub(super) fn prefetch_node(self) {
+        Node::prefetch_all(unpack_node(self.0));
+    }
+
     /// The node.
     ///
     /// # Safety

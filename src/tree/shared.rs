@@ -1,10 +1,13 @@
 //! The index as its threads share it: the tree, the lanes and the pool.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::figures::{Figure, Sums};
 use super::lane::{Handful, Lane, LaneState};
+use super::names::Names;
+use super::place::Place;
 use super::repeated::first_repeated;
 use super::strays::Strays;
 use super::turn::Turn;
@@ -44,6 +47,8 @@ const DRAIN_BATCH: usize = 512;
 const LANES_PER_TASK: usize = 16;
 /// Nodes that a clear lets go under one pin.
 const CLEAR_BATCH: usize = 64;
+/// Nodes that a clear has fetched before their turn comes.
+const NODES_AHEAD: usize = 8;
 
 pub(crate) struct Shared {
     pub(crate) tree: Tree,
@@ -579,8 +584,14 @@ impl Shared {
         let slot = names.slot;
         let mut guard = Some(guard);
         let mut count = 0;
-        names.let_go_nodes(|place| {
+        let mut coming = VecDeque::with_capacity(NODES_AHEAD + 1);
+        let mut let_go = |coming: &mut VecDeque<Place>| {
             let pinned = guard.get_or_insert_with(pin);
+            // What a node leads to is asked for once the node itself is there.
+            if let Some(place) = coming.get(NODES_AHEAD / 2) {
+                Names::node_of(*place, pinned).prefetch();
+            }
+            let Some(place) = coming.pop_front() else { return };
             self.tree.let_go_all(slot, scratch, place, pinned);
             fault(Fault::NodeCleared);
             count += 1;
@@ -589,7 +600,17 @@ impl Shared {
                 guard = None;
                 self.tree.garbage.reclaim();
             }
+        };
+        names.let_go_nodes(|place| {
+            place.prefetch_node();
+            coming.push_back(place);
+            if coming.len() > NODES_AHEAD {
+                let_go(&mut coming);
+            }
         });
+        while !coming.is_empty() {
+            let_go(&mut coming);
+        }
         fault(Fault::NamesForgotten);
         names.forget_all();
         guard.unwrap_or_else(pin)

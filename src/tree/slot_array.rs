@@ -252,7 +252,7 @@ impl<'a> Slots<'a> {
         let child = |slot: &Slot| NonNull::new(unpack_node(slot.0.load(Ordering::Acquire)));
         slots.iter().enumerate().filter_map(move |(at, slot)| {
             if let Some(ahead) = slots.get(at + AHEAD).and_then(child) {
-                Node::prefetch_key(ahead.as_ptr());
+                Node::prefetch_all(ahead.as_ptr());
             }
             child(slot)
         })
