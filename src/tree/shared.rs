@@ -38,8 +38,9 @@ pub(crate) struct Threads {
     pub(crate) tasks: TaskPool,
 }
 
-/// Names at which a drain applies what it has popped.
-const DRAIN_BATCH: usize = 512;
+/// Names at which a drain applies what it has popped. Small in the models, so
+/// that a drain of a part is one.
+const DRAIN_BATCH: usize = if cfg!(kvradix_loom) { 2 } else { 512 };
 /// Lanes that one task of the pool goes through.
 const LANES_PER_TASK: usize = 16;
 /// Nodes that a clear lets go under one pin.
@@ -260,11 +261,14 @@ impl Shared {
             Some(Next::Wait) => {}
             Some(Next::Drain(lane)) => this.drain(&lane),
             Some(Next::Tell { lane, listed, pending }) => {
-                if !listed {
+                // First, whatever is drained here: later removers find the
+                // lane listed, and tell nobody.
+                let above = pending > this.config.max_pending;
+                if !listed && !(above && mutant(Mutant::DrainerUnlisted)) {
                     this.dirty.push(lane.clone());
                     Self::arm(this);
                 }
-                if pending > this.config.max_pending {
+                if above {
                     // More than were handed in, so that the queue gets no
                     // longer, but not all at once.
                     this.drain_at_most(&lane, DRAIN_BATCH.max(names.len() * 2));
@@ -296,7 +300,9 @@ impl Shared {
         // `remove_worker`.
         // Whichever comes second sees what the other did before: they our
         // names, or we that the lane is off the list, or closed.
-        let listed = lane.listed.swap(true, Ordering::AcqRel);
+        let unreleased = mutant(Mutant::ListingUnreleased);
+        let acq_rel = if unreleased { Ordering::Acquire } else { Ordering::AcqRel };
+        let listed = lane.listed.swap(true, acq_rel);
         if lane.closed.load(Ordering::Acquire) && !mutant(Mutant::RemoveIntoClosed) {
             return Next::Drain(lane.clone());
         }
@@ -447,6 +453,10 @@ impl Shared {
         early.iter().for_each(|names| turn.state.take_in(names));
         // Acquire: whoever handed names in before has counted them before.
         let left = lane.unapplied.load(Ordering::Acquire);
+        if mutant(Mutant::PartUnlisted) && left > most {
+            lane.listed.swap(false, Ordering::AcqRel);
+            self.dirty.pop();
+        }
         let guard = self.drain_most(&mut turn, left.min(most), left <= most, pin());
         self.end_event(turn, guard);
     }
@@ -786,7 +796,7 @@ impl Shared {
 
 /// What a removal leaves to do once its names are queued.
 enum Next {
-    /// Nothing: who goes through the list of lanes will come to them.
+    /// Nothing: the lane is on the list, and who takes it off sees the names.
     Wait,
     /// They are to be applied here and now.
     Drain(Arc<Lane>),
