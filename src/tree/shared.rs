@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::figures::{Figure, Sums};
-use super::lane::{Handful, Lane, LaneState};
+use super::lane::{Handful, Lane, LaneState, Mark};
 use super::repeated::first_repeated;
 use super::strays::Strays;
 use super::turn::Turn;
@@ -528,10 +528,14 @@ impl Shared {
             if !early {
                 lane.unapplied.fetch_sub(count, Ordering::Release);
             }
+            state.mark.left = state.mark.left.saturating_sub(count);
             left = left.saturating_sub(count);
             if left == 0 {
                 if all {
                     lane.since.store(since, Ordering::Relaxed);
+                    state.mark = Mark::default();
+                } else {
+                    self.move_mark(lane, &mut state.mark);
                 }
             } else {
                 fault(Fault::DrainGoesOn);
@@ -539,6 +543,22 @@ impl Shared {
             }
         }
         guard
+    }
+
+    /// After a drain of a part: if it has come to the mark, what waits has
+    /// waited since then at most, and the mark goes behind it. The clock is read
+    /// once for as many names as a queue had.
+    fn move_mark(&self, lane: &Lane, mark: &mut Mark) {
+        // A figure, and so no part of the models' search.
+        if cfg!(kvradix_loom) || mark.left > 0 {
+            return;
+        }
+        if mark.at > lane.since.load(Ordering::Relaxed) {
+            lane.since.store(mark.at, Ordering::Relaxed);
+        }
+        // The clock first: names that are not counted are younger.
+        mark.at = self.clock.now();
+        mark.left = lane.unapplied.load(Ordering::Acquire);
     }
 
     /// Hands over what was retired and pins anew, having freed what can be.
