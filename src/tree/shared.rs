@@ -9,7 +9,7 @@ use super::repeated::first_repeated;
 use super::strays::Strays;
 use super::turn::Turn;
 use super::{Holdings, Refusal, Tree, TreeConfig};
-use crate::sync::rank::Rank;
+use crate::sync::rank::{self, Rank};
 use crate::sync::{
     Alarm, Arc, AtomicBool, Clock, Counter, Fault, Guard, Mutant, Mutex, Omission, Ordering,
     SegQueue, ShardedMap, TaskPool, fault, mutant, omitted, pin,
@@ -255,7 +255,12 @@ impl Shared {
         if names.is_empty() {
             return;
         }
-        let handed_in = this.registry.with(&worker, |lane| this.hand_in(lane, names));
+        let handed_in = if names.len() <= Handful::MOST {
+            this.registry.with(&worker, |lane| this.hand_in(lane, names))
+        } else {
+            // Too many to copy under the shard's lock.
+            this.registry.get(&worker).map(|lane| this.hand_in(&lane, names))
+        };
         match handed_in {
             None => this.strays.removals(1, names.len()),
             Some(Next::Wait) => {}
@@ -280,8 +285,9 @@ impl Shared {
     }
 
     /// Queues removals of a lane. It is not to be locked yet: its shard of the
-    /// registry is.
+    /// registry is, unless there are more names than a handful's.
     fn hand_in(&self, lane: &Arc<Lane>, names: &[SequenceHash]) -> Next {
+        debug_assert!(names.len() <= Handful::MOST || rank::holds_none(), "a long copy");
         // Relaxed: for a figure, and so no part of the models' search.
         if !cfg!(kvradix_loom) && lane.unapplied.load(Ordering::Relaxed) == 0 {
             lane.since.store(self.recent_time(), Ordering::Relaxed);
