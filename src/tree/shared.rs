@@ -269,7 +269,8 @@ impl Shared {
                 // First, whatever is drained here: later removers find the
                 // lane listed, and tell nobody.
                 let above = pending > this.config.max_pending;
-                if !listed && !(above && mutant(Mutant::DrainerUnlisted)) {
+                let told = listed || (above && mutant(Mutant::DrainerUnlisted));
+                if !told {
                     this.dirty.push(lane.clone());
                     Self::arm(this);
                 }
