@@ -31,7 +31,10 @@ pub struct Stats {
     /// How long the oldest of the pending names has waited, in nanoseconds;
     /// 0 where none is pending. Told as at most one
     /// [`removal_delay`](crate::Builder::removal_delay) and one drain longer
-    /// than it is, as long as the clock's thread gets its turn.
+    /// than it is, as long as the clock's thread gets its turn. Where it does
+    /// not, and callers apply parts of a queue above
+    /// [`max_pending`](crate::Builder::max_pending): longer by at most the time
+    /// in which a queue as it then was is applied in parts.
     pub pending_age_ns: u64,
     /// Blocks in stores that were refused, since the index was made.
     pub refused_blocks: u64,

@@ -41,6 +41,11 @@ const HELD_BLOCK: u64 = 420;
 /// A worker's mask of a run in which it has a hole, or the run's of flagged names.
 const HOLED: u64 = 640;
 
+/// A removal that waits for a drain, beside its names.
+const REMOVAL: u64 = 33;
+/// One of its names, if it has several.
+const NAME: u64 = 8;
+
 /// Held blocks from which on bytes and nodes are told for each.
 const MANY: u64 = 10_000;
 
@@ -549,6 +554,32 @@ fn interleaved_batches_do_not_fragment() {
     watch.end();
 }
 
+/// Beside the queue's own blocks of 31 removals, of which one is begun and one
+/// is made ahead.
+#[test]
+fn a_removal_that_waits_takes_33_bytes_and_8_a_name_of_several() {
+    let _alone = alone();
+    for together in [1, 2, 8, 512] {
+        const WAITING: u64 = 32_768;
+        let builder = Index::builder().drain_threads(1).drain_threshold(1_000_000);
+        let index = builder.removal_delay(Duration::from_secs(3_600)).build();
+        index.store(worker(1), None, &blocks([(1, 1)])).unwrap();
+        // The alarm's thread and the list of lanes are there.
+        index.remove(worker(1), &names([1]));
+        let before = live_bytes();
+        for first in (0..WAITING).step_by(together) {
+            index.remove(worker(1), &names(first..first + together as u64));
+        }
+        assert_eq!(index.stats().pending_removals, WAITING + 1);
+        let (taken, removals) = (live_bytes() - before, WAITING / together as u64);
+        let each = taken as f64 / WAITING as f64;
+        println!("{together} names a removal: {each:.1} bytes a name that waits");
+        let names = if together == 1 { 0 } else { NAME * WAITING };
+        let allowed = (removals * REMOVAL + names + 2_048) as isize;
+        assert!((allowed * 9 / 10..=allowed).contains(&taken), "{taken} bytes of {allowed}");
+    }
+}
+
 /// Sixteen readers and sixteen writers, whatever the number of cores: what is
 /// retired stays within its limit, what is live within the formula.
 #[test]
@@ -607,8 +638,9 @@ fn many_readers_and_writers_keep_retired_memory_within_its_limit() {
     assert!(most <= RETIRED, "{most} bytes retired");
     let stats = watch.look(0);
     let fixed = allowed(&stats, 2 * THREADS + 4, 0);
-    // Names that wait, at most 65,536 a worker, hold 10 bytes each.
-    assert!(most_live <= fixed + RETIRED + THREADS * (65_536 * 10), "{most_live} bytes live");
+    // Names wait by eights, at most 65,536 a worker.
+    let queued = THREADS * (65_536 / 8 * (REMOVAL + 8 * NAME));
+    assert!(most_live <= fixed + RETIRED + queued, "{most_live} bytes live");
     watch.end();
 }
 

@@ -7,7 +7,7 @@ use common::stream::Op;
 use common::{assert_empty, below, blocks, depth, names, query, worker};
 use kvradix::Index;
 use rand::rngs::SmallRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
 /// Children hang at two offsets of one run, so the table is counted by
@@ -63,8 +63,8 @@ const CHILDREN: u64 = 260;
 /// Children of one run, at every offset of it, come and go in any order, so
 /// that they are a list in the view, a table of one shard and one of many, and
 /// lists again; removals name blocks twice, and blocks of several children in
-/// turns.
-fn children_that_come_and_go(seed: u64) -> Vec<Op> {
+/// turns. More than `CHILDREN` are all there at the beginning.
+fn children_that_come_and_go(seed: u64, children: u64) -> Vec<Op> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut ops = Vec::new();
     let workers = [1, 2, 3].map(worker);
@@ -73,10 +73,21 @@ fn children_that_come_and_go(seed: u64) -> Vec<Op> {
     }
     let (offset, first, second) = (|n| n % RUN + 1, |n| 1_000 + n, |n| 5_000 + n);
     let mut held: Vec<(usize, u64)> = Vec::new();
+    if children > CHILDREN {
+        let mut fan: Vec<u64> = (0..children).collect();
+        fan.shuffle(&mut rng);
+        for n in fan {
+            let who = rng.random_range(0..3);
+            held.push((who, n));
+            let child = blocks([(first(n), first(n)), (second(n), second(n))]);
+            ops.push(Op::Store { worker: workers[who], parent: below(offset(n)), blocks: child });
+        }
+        ops.push(Op::Census { names: Vec::new() });
+    }
     for turn in 0..2_400 {
         let grows = rng.random_ratio(if turn / 600 % 2 == 0 { 7 } else { 1 }, 8);
         if grows || held.is_empty() {
-            let (who, n) = (rng.random_range(0..3), rng.random_range(0..CHILDREN));
+            let (who, n) = (rng.random_range(0..3), rng.random_range(0..children));
             held.push((who, n));
             let child = blocks([(first(n), first(n)), (second(n), second(n))]);
             let parent = below(offset(n));
@@ -98,7 +109,7 @@ fn children_that_come_and_go(seed: u64) -> Vec<Op> {
             held.retain(|(of, n)| *of != who || !gone.contains(&first(*n)));
             ops.push(Op::Remove { worker: workers[who], names: names(gone) });
         }
-        let n = rng.random_range(0..CHILDREN);
+        let n = rng.random_range(0..children);
         let contents = (1..=offset(n)).chain([first(n), second(n)]);
         ops.push(Op::Ask { query: query(contents) });
         if turn % 200 == 0 {
@@ -119,8 +130,21 @@ fn children_at_every_offset_of_a_run_are_as_the_reference_says() {
                 builder.hub_threshold(listed).build()
             };
             let what = format!("{listed} children listed, runs of {run_blocks} blocks");
-            let ops = children_that_come_and_go(seed);
+            let ops = children_that_come_and_go(seed, CHILDREN);
             hold_run(&what, &ops, |ops| run(ops, true, true, build));
         }
+    }
+}
+
+/// More children than a view lists at most, 1,024: the longest list there is
+/// becomes a table of many shards, and a table of more children than that
+/// becomes a list again.
+#[test]
+fn more_children_than_a_view_ever_lists_are_as_the_reference_says() {
+    for (seed, listed) in (100..).zip([9, 96, 1_024]) {
+        let build = || Index::builder().drain_threads(0).hub_threshold(listed).build();
+        let what = format!("1,200 children, {listed} listed");
+        let ops = children_that_come_and_go(seed, 1_200);
+        hold_run(&what, &ops, |ops| run(ops, true, true, build));
     }
 }

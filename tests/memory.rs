@@ -250,6 +250,47 @@ fn workers_that_leave_with_removals_pending_leave_no_byte_behind() {
     assert!(left <= SLACK, "{left} bytes");
 }
 
+/// What only it had goes at once, with hundreds of others there, and its slot
+/// and its name go to whoever comes next.
+#[test]
+fn a_worker_that_leaves_a_large_fleet_takes_its_memory_along() {
+    const FLEET: u64 = 400;
+    let _alone = alone();
+    for builder in [Index::builder().drain_threads(0), Index::builder()] {
+        let index = builder.build();
+        let join = |who: u64| {
+            let own = |n| if n < 64 { n } else { (who + 1) << 32 | n };
+            let prompt = blocks((0..96).map(|n| (own(n), own(n))));
+            index.store(worker(who), None, &prompt).unwrap();
+        };
+        let grow = |who: u64| {
+            // Its own blocks, and others' by names of its own.
+            let content = |n| if n < 64 { n } else { (who + 1) << 48 | n };
+            let own = blocks((0..100_000).map(|n| (((who + 1) << 48) | n, content(n))));
+            index.store(worker(who), None, &own).unwrap();
+        };
+        (0..FLEET).for_each(join);
+        let cycle = |who: u64| {
+            grow(who);
+            let grown = live(&index);
+            index.remove_worker(worker(who));
+            join(who);
+            grown
+        };
+        cycle(7);
+        let before = live(&index);
+        for who in [0, 7, FLEET / 2, FLEET - 1] {
+            let grown = cycle(who) - before;
+            let left = settled(&index, before);
+            println!("worker {who} took {grown} bytes, {left} are left");
+            assert!(grown > 4 * SLACK, "worker {who} took {grown} bytes");
+            assert!(left <= SLACK, "worker {who} left {left} of {grown} bytes");
+        }
+        (0..FLEET).for_each(|who| index.remove_worker(worker(who)));
+        common::assert_empty(&index);
+    }
+}
+
 /// An export of much takes long, and what other workers retire meanwhile is
 /// freed: else they would be held up at the limit of retired values.
 ///

@@ -220,37 +220,31 @@ fn without_threads_a_removal_applies_before_it_returns() {
     no_threads("a removal applies in its call");
 }
 
+/// Bounds below and above a part, which is of 512 names. Fails if a caller above
+/// the bound leaves more waiting than that, or applies the whole of a long
+/// queue: one call would take as long as all before it saved.
 #[test]
-fn a_caller_drains_what_is_above_the_bound() {
+fn a_caller_above_the_bound_applies_a_part_of_the_queue() {
     let _alone = alone();
-    let index = queueing().max_pending(10).build();
-    index.store(A, None, &chain(256)).unwrap();
-    for name in (0..256).rev() {
-        index.remove(A, &names([name]));
-        assert!(index.stats().pending_removals <= 10, "{:?}", index.stats());
+    for (bound, left) in [(10, 0), (4_000, 3_000)] {
+        let index = queueing().max_pending(bound as usize).build();
+        index.store(A, None, &chain(4_096)).unwrap();
+        for (before, name) in (0..4_096).rev().enumerate() {
+            index.remove(A, &names([name]));
+            let waiting = index.stats().pending_removals;
+            assert!(waiting <= bound, "{waiting} names wait");
+            let filled = before as u64 >= bound;
+            assert!(!filled || waiting >= left, "{waiting} names wait after {name}");
+        }
+        index.flush();
+        let stats = index.stats();
+        assert_eq!((stats.pending_removals, stats.tree_blocks, stats.workers), (0, 0, 1));
     }
-    // A batch that is longer than the bound, too.
+    // A call that is longer than the bound.
+    let index = queueing().max_pending(10).build();
     index.store(A, None, &chain(256)).unwrap();
     index.remove(A, &names(0..256));
     assert!(index.stats().pending_removals <= 10, "{:?}", index.stats());
-}
-
-/// Fails if the caller that goes above the bound applies the whole queue: one
-/// call would take as long as all before it saved.
-#[test]
-fn a_caller_above_the_bound_drains_a_part_of_a_long_queue() {
-    let _alone = alone();
-    let index = queueing().max_pending(4_000).build();
-    index.store(A, None, &chain(4_096)).unwrap();
-    for name in (0..4_096).rev() {
-        index.remove(A, &names([name]));
-        let waiting = index.stats().pending_removals;
-        assert!(waiting <= 4_000, "{waiting} names wait");
-        assert!(name > 4_095 - 4_000 || waiting > 3_000, "{waiting} names wait after {name}");
-    }
-    index.flush();
-    let stats = index.stats();
-    assert_eq!((stats.pending_removals, stats.tree_blocks, stats.workers), (0, 0, 1));
 }
 
 /// A store that waited in our pool for its turn, called from all the threads

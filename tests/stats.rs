@@ -114,6 +114,38 @@ fn the_age_is_that_of_the_oldest_pending_name() {
     assert_eq!(age(), Duration::ZERO);
 }
 
+/// Fails if a part that a caller applies leaves the age that of the first name
+/// there was, or makes it that of the last.
+#[test]
+fn the_age_comes_down_while_callers_apply_parts_of_a_queue() {
+    const MOST: u64 = 1_000;
+    let index = queueing().max_pending(MOST as usize).build();
+    index.store(worker(1), None, &chain(0, 6 * MOST)).unwrap();
+    let mut handed_in = Vec::new();
+    let mut remove = |count| {
+        for _ in 0..count {
+            index.remove(worker(1), &names([handed_in.len() as u64]));
+            handed_in.push(Instant::now());
+        }
+        let waiting = index.stats().pending_removals as usize;
+        assert!(waiting > 0, "only parts are applied");
+        let oldest = handed_in[handed_in.len() - waiting];
+        let least = oldest.elapsed();
+        let told = Duration::from_nanos(index.stats().pending_age_ns);
+        assert!(told >= least, "{told:?} of {least:?}");
+        told
+    };
+    remove(MOST);
+    thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    let told = remove(1);
+    assert!(told > Duration::from_millis(300), "names from before wait: {told:?}");
+    let told = remove(4 * MOST);
+    assert!(told <= begun.elapsed(), "{told:?}, but nothing from before waits");
+    index.flush();
+    assert_eq!(index.stats().pending_age_ns, 0);
+}
+
 /// Fails if a removal takes the time at which its lane last had any.
 #[test]
 fn a_removal_after_a_quiet_time_is_young() {

@@ -101,3 +101,50 @@ fn panics_leave_no_byte_behind_once_their_workers_are_healed() {
         }
     });
 }
+
+/// With hundreds of others there: what a poisoned worker had stays until it is
+/// healed, and goes then.
+#[test]
+fn a_poisoned_worker_of_a_large_fleet_gives_its_memory_back_once_it_is_healed() {
+    const FLEET: u64 = 300;
+    in_time(|| {
+        let index = Index::builder().drain_threads(0).build();
+        let store = |who: u64, from: u64, to: u64| {
+            let own = |n| if n < 64 { n } else { (who + 1) << 32 | n };
+            let parent = from.checked_sub(1).and_then(|n| common::below(own(n)));
+            let blocks = common::blocks((from..to).map(|n| (own(n), own(n))));
+            index.store(common::worker(who), parent, &blocks)
+        };
+        (0..FLEET).for_each(|who| store(who, 0, 96).unwrap());
+        // A clear heals, and so does leaving.
+        let cycle = |who: u64, clears: bool| {
+            store(who, 96, 20_000).unwrap();
+            fault::arm(1);
+            let torn = survive(|| store(who, 20_000, 20_200));
+            fault::disarm();
+            assert!(torn.is_err(), "no panic");
+            let kept = live(&index);
+            for poisoned in index.poisoned() {
+                assert_eq!(poisoned, common::worker(who));
+                match clears {
+                    true => index.clear(poisoned),
+                    false => index.remove_worker(poisoned),
+                }
+            }
+            index.remove_worker(common::worker(who));
+            store(who, 0, 96).unwrap();
+            kept
+        };
+        (0..2).for_each(|_| _ = cycle(7, false));
+        let before = live(&index);
+        for (who, clears) in [(0, false), (7, true), (FLEET - 1, false)] {
+            let kept = cycle(who, clears) - before;
+            let left = live(&index) - before;
+            println!("worker {who}: {kept} bytes kept, {left} left");
+            assert!(kept > 8 * SLACK, "worker {who} kept {kept} bytes");
+            assert!(left < 2 * SLACK, "worker {who} left {left} of {kept} bytes");
+        }
+        (0..FLEET).for_each(|who| index.remove_worker(common::worker(who)));
+        common::assert_empty(&index);
+    });
+}

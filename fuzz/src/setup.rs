@@ -38,7 +38,7 @@ impl Setup {
         let [run, hub, pool, threshold, pending, delay, census, goodbye] = *header;
         Self {
             run_blocks: [4, 4096, 1, 2, 3, 8, 64, 128][run as usize % 8],
-            hub_threshold: [2, 12, 0, 1][hub as usize % 4],
+            hub_threshold: [2, 12, 0, 1, 9, 12, 0, 1][hub as usize % 8],
             drained_by_pool: pool >= 192,
             drain_threshold: [64, 1, 2, 8][threshold as usize % 4],
             max_pending: [65_536, 0, 1, 24][pending as usize % 4],

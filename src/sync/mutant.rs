@@ -81,12 +81,18 @@ pub enum Mutant {
     StoreIntoClosed,
     /// A task takes a lane off the list without an acquire.
     ListedRelaxed,
+    /// A remover that finds the lane listed, and so tells nobody, has not released its names.
+    ListingUnreleased,
     /// A lane is closed without a release and an acquire beside the remover's.
     ClosedRelaxed,
     /// A remover does not look whether the lane was closed.
     RemoveIntoClosed,
     /// A task takes what it will drain before it takes the lane off the list.
     LeftTakenEarly,
+    /// A caller above the bound that drains a part takes the lane off the list.
+    PartUnlisted,
+    /// A caller above the bound drains, and does not list the lane.
+    DrainerUnlisted,
     /// A moved name's old place is asked whether it is the worker's, not by
     /// which name.
     SuspectUnnamed,

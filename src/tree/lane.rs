@@ -22,7 +22,8 @@ pub(super) struct Lane {
     /// Names handed in and not yet applied: raised before a name is queued,
     /// lowered after its removal is published.
     pub(super) unapplied: AtomicUsize,
-    /// When the oldest of these was handed in, or a little earlier; a figure.
+    /// When the oldest of these was handed in, or earlier; a figure. Renewed by
+    /// who applies all that is there, and by `Mark`.
     pub(super) since: Counter,
     /// Whether the lane is in the list that the alarm goes through.
     pub(super) listed: AtomicBool,
@@ -80,12 +81,24 @@ pub(super) struct LaneState {
     pub(super) batch: Vec<SequenceHash>,
     /// How many removals begin in it.
     pub(super) begun: usize,
+    /// Set by drains of a part, void once all was applied.
+    pub(super) mark: Mark,
     /// Whether the worker was removed: the lane takes no more events, and a
     /// store begins anew at the registry.
     pub(super) closed: bool,
     /// Whether an event of the worker has panicked half done: what the lane
     /// knows is not trusted, and it takes no event until it is healed.
     pub(super) poisoned: bool,
+}
+
+/// A mark behind the last name of a queue that is drained in parts: what comes
+/// to the front once these names are applied was handed in after it.
+#[derive(Default)]
+pub(super) struct Mark {
+    /// Names in front of it that are not applied yet.
+    pub(super) left: usize,
+    /// When it was set; 0 for no mark.
+    pub(super) at: u64,
 }
 
 impl Lane {
@@ -105,6 +118,7 @@ impl Lane {
                 },
                 batch: Vec::new(),
                 begun: 0,
+                mark: Mark::default(),
                 closed: false,
                 poisoned: false,
             }),

@@ -415,3 +415,99 @@ impl Half {
         self.parent = Weak::new();
     }
 }
+
+#[cfg(all(test, not(kvradix_loom)))]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::super::columns::Columns;
+    use super::*;
+    use crate::{Block, LocalHash};
+
+    fn nodes(count: u64) -> Vec<Arc<Node>> {
+        let node = |local| {
+            let mut columns = Columns::with_capacity(1);
+            columns.push(Block { sequence: SequenceHash(local), local: LocalHash(local) });
+            Node::new(Weak::new(), 0, columns, 1, &[])
+        };
+        (0..count).map(node).collect()
+    }
+
+    /// As `give_up` brings places together where `arrange` cannot.
+    fn sorted(mut found: Vec<(Place, bool)>) -> Vec<(Place, bool)> {
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        found.dedup_by(|a, b| a == b && !a.1);
+        found
+    }
+
+    /// Arranges `found` and holds what comes of it to a sort; whether there
+    /// was no need of one.
+    fn arranges(found: &[(Place, bool)]) -> bool {
+        let mut arranged = found.to_vec();
+        let done = arrange(&mut arranged, &mut Vec::new());
+        if done {
+            let mut seen: Vec<Place> = Vec::new();
+            for run in arranged.chunk_by(|(a, _), (b, _)| a.is_beside(*b)) {
+                assert!(run.is_sorted_by(|(a, _), (b, _)| a > b), "descending, none twice");
+                assert!(!seen.iter().any(|place| place.is_beside(run[0].0)), "together");
+                seen.push(run[0].0);
+            }
+            assert_eq!(arranged.len(), sorted(found.to_vec()).len(), "none is there twice");
+        }
+        assert_eq!(sorted(arranged), sorted(found.to_vec()), "none is lost");
+        done
+    }
+
+    /// Runs of places that ascend, descend, or are in no order, of several
+    /// nodes, some of which come back, some places twice, some private.
+    #[test]
+    fn places_are_together_and_descend_or_have_to_be_sorted() {
+        let (nodes, mut rng) = (nodes(6), SmallRng::seed_from_u64(5));
+        let mut outcomes = [0; 2];
+        for _ in 0..20_000 {
+            let mut found = Vec::new();
+            for _ in 0..rng.random_range(0..6) {
+                let node = &nodes[rng.random_range(0..nodes.len())];
+                let (from, length) = (rng.random_range(0..40), rng.random_range(1..8));
+                let mut run: Vec<u32> = (from..from + length).collect();
+                match rng.random_range(0..8) {
+                    0..3 => run.reverse(),
+                    3..6 => {}
+                    6 => run.swap(0, length as usize / 2),
+                    _ => run.push(run[rng.random_range(0..run.len())]),
+                }
+                let private = rng.random_ratio(1, 4);
+                found.extend(
+                    run.into_iter()
+                        .map(|at| (Place::new(node, at), private && rng.random_ratio(1, 2))),
+                );
+            }
+            outcomes[usize::from(arranges(&found))] += 1;
+        }
+        assert!(outcomes.iter().all(|count| *count > 4_000), "{outcomes:?}");
+    }
+
+    /// Fails if what engines do most has to be sorted.
+    #[test]
+    fn ordered_evictions_of_one_chain_after_the_other_need_no_sort() {
+        let (nodes, mut rng) = (nodes(40), SmallRng::seed_from_u64(6));
+        for _ in 0..2_000 {
+            let mut found = Vec::new();
+            let mut left: Vec<&Arc<Node>> = nodes.iter().collect();
+            for _ in 0..rng.random_range(1..30) {
+                // In any order of the nodes' addresses.
+                let node = left.swap_remove(rng.random_range(0..left.len()));
+                let from = rng.random_range(0..100);
+                let chain = from..from + rng.random_range(1..20);
+                let place = |at| (Place::new(node, at), false);
+                match rng.random_ratio(1, 2) {
+                    true => found.extend(chain.map(place)),
+                    false => found.extend(chain.rev().map(place)),
+                }
+            }
+            assert!(arranges(&found), "{found:?}");
+        }
+        assert!(arranges(&[]));
+    }
+}

@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::figures::{Figure, Sums};
-use super::lane::{Handful, Lane, LaneState};
+use super::lane::{Handful, Lane, LaneState, Mark};
 use super::names::Names;
 use super::place::Place;
 use super::repeated::first_repeated;
 use super::strays::Strays;
 use super::turn::Turn;
 use super::{Holdings, Refusal, Tree, TreeConfig};
-use crate::sync::rank::Rank;
+use crate::sync::rank::{self, Rank};
 use crate::sync::{
     Alarm, Arc, AtomicBool, Clock, Counter, Fault, Guard, Mutant, Mutex, Omission, Ordering,
     SegQueue, ShardedMap, TaskPool, fault, mutant, omitted, pin,
@@ -41,8 +41,9 @@ pub(crate) struct Threads {
     pub(crate) tasks: TaskPool,
 }
 
-/// Names at which a drain applies what it has popped.
-const DRAIN_BATCH: usize = 512;
+/// Names at which a drain applies what it has popped. Small in the models, so
+/// that a drain of a part is one.
+const DRAIN_BATCH: usize = if cfg!(kvradix_loom) { 2 } else { 512 };
 /// Lanes that one task of the pool goes through.
 const LANES_PER_TASK: usize = 16;
 /// Nodes that a clear lets go under one pin.
@@ -259,17 +260,26 @@ impl Shared {
         if names.is_empty() {
             return;
         }
-        let handed_in = this.registry.with(&worker, |lane| this.hand_in(lane, names));
+        let handed_in = if names.len() <= Handful::MOST {
+            this.registry.with(&worker, |lane| this.hand_in(lane, names))
+        } else {
+            // Too many to copy under the shard's lock.
+            this.registry.get(&worker).map(|lane| this.hand_in(&lane, names))
+        };
         match handed_in {
             None => this.strays.removals(1, names.len()),
             Some(Next::Wait) => {}
             Some(Next::Drain(lane)) => this.drain(&lane),
             Some(Next::Tell { lane, listed, pending }) => {
-                if !listed {
+                // First, whatever is drained here: later removers find the
+                // lane listed, and tell nobody.
+                let above = pending > this.config.max_pending;
+                let told = listed || (above && mutant(Mutant::DrainerUnlisted));
+                if !told {
                     this.dirty.push(lane.clone());
                     Self::arm(this);
                 }
-                if pending > this.config.max_pending {
+                if above {
                     // More than were handed in, so that the queue gets no
                     // longer, but not all at once.
                     this.drain_at_most(&lane, DRAIN_BATCH.max(names.len() * 2));
@@ -281,8 +291,9 @@ impl Shared {
     }
 
     /// Queues removals of a lane. It is not to be locked yet: its shard of the
-    /// registry is.
+    /// registry is, unless there are more names than a handful's.
     fn hand_in(&self, lane: &Arc<Lane>, names: &[SequenceHash]) -> Next {
+        debug_assert!(names.len() <= Handful::MOST || rank::holds_none(), "a long copy");
         // Relaxed: for a figure, and so no part of the models' search.
         if !cfg!(kvradix_loom) && lane.unapplied.load(Ordering::Relaxed) == 0 {
             lane.since.store(self.recent_time(), Ordering::Relaxed);
@@ -301,7 +312,9 @@ impl Shared {
         // `remove_worker`.
         // Whichever comes second sees what the other did before: they our
         // names, or we that the lane is off the list, or closed.
-        let listed = lane.listed.swap(true, Ordering::AcqRel);
+        let unreleased = mutant(Mutant::ListingUnreleased);
+        let acq_rel = if unreleased { Ordering::Acquire } else { Ordering::AcqRel };
+        let listed = lane.listed.swap(true, acq_rel);
         if lane.closed.load(Ordering::Acquire) && !mutant(Mutant::RemoveIntoClosed) {
             return Next::Drain(lane.clone());
         }
@@ -452,6 +465,10 @@ impl Shared {
         early.iter().for_each(|names| turn.state.take_in(names));
         // Acquire: whoever handed names in before has counted them before.
         let left = lane.unapplied.load(Ordering::Acquire);
+        if mutant(Mutant::PartUnlisted) && left > most {
+            lane.listed.swap(false, Ordering::AcqRel);
+            self.dirty.pop();
+        }
         let guard = self.drain_most(&mut turn, left.min(most), left <= most, pin());
         self.end_event(turn, guard);
     }
@@ -523,10 +540,14 @@ impl Shared {
             if !early {
                 lane.unapplied.fetch_sub(count, Ordering::Release);
             }
+            state.mark.left = state.mark.left.saturating_sub(count);
             left = left.saturating_sub(count);
             if left == 0 {
                 if all {
                     lane.since.store(since, Ordering::Relaxed);
+                    state.mark = Mark::default();
+                } else {
+                    self.move_mark(lane, &mut state.mark);
                 }
             } else {
                 fault(Fault::DrainGoesOn);
@@ -534,6 +555,22 @@ impl Shared {
             }
         }
         guard
+    }
+
+    /// After a drain of a part: if it has come to the mark, what waits has
+    /// waited since then at most, and the mark goes behind it. The clock is read
+    /// once for as many names as a queue had.
+    fn move_mark(&self, lane: &Lane, mark: &mut Mark) {
+        // A figure, and so no part of the models' search.
+        if cfg!(kvradix_loom) || mark.left > 0 {
+            return;
+        }
+        if mark.at > lane.since.load(Ordering::Relaxed) {
+            lane.since.store(mark.at, Ordering::Relaxed);
+        }
+        // The clock first: names that are not counted are younger.
+        mark.at = self.clock.now();
+        mark.left = lane.unapplied.load(Ordering::Acquire);
     }
 
     /// Hands over what was retired and pins anew, having freed what can be.
@@ -804,7 +841,7 @@ impl Shared {
 
 /// What a removal leaves to do once its names are queued.
 enum Next {
-    /// Nothing: who goes through the list of lanes will come to them.
+    /// Nothing: the lane is on the list, and who takes it off sees the names.
     Wait,
     /// They are to be applied here and now.
     Drain(Arc<Lane>),

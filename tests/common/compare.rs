@@ -22,7 +22,7 @@ pub struct Setup {
 }
 
 /// Every set-up a stream is run under.
-pub const SETUPS: [Setup; 5] = [
+pub const SETUPS: [Setup; 7] = [
     Setup { name: "default", build: Index::new, prompt: false },
     Setup {
         name: "callers drain",
@@ -39,6 +39,19 @@ pub const SETUPS: [Setup; 5] = [
         build: || {
             let small = Index::builder().run_blocks(4).hub_threshold(2);
             small.drain_threads(1).drain_threshold(1).build()
+        },
+        prompt: false,
+    },
+    Setup {
+        name: "nine children listed, callers drain",
+        build: || Index::builder().drain_threads(0).hub_threshold(9).build(),
+        prompt: true,
+    },
+    Setup {
+        name: "runs of seven, twelve children listed, one thread",
+        build: || {
+            let small = Index::builder().run_blocks(7).hub_threshold(12);
+            small.drain_threads(1).drain_threshold(2).build()
         },
         prompt: false,
     },
@@ -66,7 +79,9 @@ pub fn under_every_setup(test: impl Fn(&Index)) {
 /// Questions per mode, over all set-ups.
 pub fn queries_per_mode() -> usize {
     let given = std::env::var("KVRADIX_TEST_QUERIES").ok();
-    given.map_or(1500, |given| given.parse().expect("KVRADIX_TEST_QUERIES is a number"))
+    given.map_or(300 * SETUPS.len(), |given| {
+        given.parse().expect("KVRADIX_TEST_QUERIES is a number")
+    })
 }
 
 /// Holds the index to the reference on streams of this mode, under every

@@ -277,6 +277,12 @@ pub const MUTANTS: &[Negative] = &[
         "a wake-up was lost",
     ),
     kills(
+        "ListingUnreleased",
+        "a removal that tells nobody is seen by who takes the lane off the list",
+        "removals_against_the_alarm_and_its_task",
+        "a wake-up was lost",
+    ),
+    kills(
         "ClosedRelaxed",
         "a lane is closed by a release that its removers acquire",
         "leaving_worker_against_its_removal",
@@ -292,6 +298,18 @@ pub const MUTANTS: &[Negative] = &[
         "LeftTakenEarly",
         "a task takes what it will drain once the lane is off the list",
         "removal_against_a_drain_that_ends_with_what_it_found",
+        "a wake-up was lost",
+    ),
+    kills(
+        "PartUnlisted",
+        "a lane that is drained in part stays on the list",
+        "removal_above_the_bound_against_the_alarm",
+        "a wake-up was lost",
+    ),
+    kills(
+        "DrainerUnlisted",
+        "who drains above the bound lists the lane all the same",
+        "removal_above_the_bound_against_the_alarm",
         "a wake-up was lost",
     ),
     kills(

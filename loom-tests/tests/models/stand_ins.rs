@@ -19,6 +19,7 @@ pub const MODELS: &[Model] = &[
         .iterations(2, 50)
         .sees(&["0", "2"]),
     Model::new("stand_in_lock_order_is_asserted", lock_order).fails("lock order"),
+    Model::new("stand_in_map_shows_a_value_in_the_lock_order", map_order).fails("lock order"),
     Model::new("stand_in_weak_against_last_drop", weak_upgrade)
         .iterations(2, 50)
         .sees(&["alive", "gone"]),
@@ -111,6 +112,12 @@ fn lock_order() {
     let (node, lane) = (RwLock::new(()), Mutex::new(()));
     let _node = node.read(Rank::Child);
     let _lane = lane.lock(Rank::Lane);
+}
+
+fn map_order() {
+    let (map, lane) = (ShardedMap::new(2, Rank::Registry), Mutex::new(()));
+    map.insert_absent(1u64, 2u64).expect("nothing is there");
+    map.with(&1, |_| drop(lane.lock(Rank::Lane)));
 }
 
 fn weak_upgrade() {

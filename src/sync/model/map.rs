@@ -34,9 +34,12 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
         self.in_shard(key, |shard| shard.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone()))
     }
 
-    /// Without the shard's lock, which here would keep out those who share it.
+    /// Without the shard's lock, which here would keep out those who share it,
+    /// but with its place in the lock order.
     pub fn with<R>(&self, key: &K, see: impl FnOnce(&V) -> R) -> Option<R> {
-        self.get(key).map(|value| see(&value))
+        let value = self.get(key)?;
+        let _held = rank::enter(self.rank);
+        Some(see(&value))
     }
 
     pub fn insert_absent(&self, key: K, value: V) -> Result<(), V> {
