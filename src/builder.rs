@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Index;
 use crate::sync::{Alarm, Arc, TaskPool};
-use crate::tree::{Config, NO_LIMIT, Threads, TreeConfig};
+use crate::tree::{Config, MOST_LISTED, NO_LIMIT, Threads, TreeConfig};
 
 /// Settings of an [`Index`]; the defaults suit a router process.
 ///
@@ -69,9 +69,6 @@ impl std::fmt::Debug for Pool {
 
 /// Most threads of a pool.
 const MOST_THREADS: usize = 1_024;
-
-/// Most children that a view lists: a publish copies all of them.
-const MOST_LISTED: usize = 1_024;
 
 impl Builder {
     pub(crate) fn new() -> Self {
@@ -179,6 +176,9 @@ impl Builder {
         let tree = TreeConfig {
             run_blocks: self.run_blocks,
             hub_threshold: self.hub_threshold,
+            // A hub of one shard is copied whole as it grows, and locked whole by
+            // who adds a child: so it gets more where twice as many hang as a
+            // view lists.
             wide_threshold: if small { 6 } else { 192.min(16 * self.hub_threshold.max(1)) },
             wide_shards: if small { 2 } else { 128 },
             // In the models children of the root meet in one shard.

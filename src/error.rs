@@ -21,7 +21,7 @@ pub enum StoreError {
     RepeatedHash {
         /// The worker that stored.
         worker: WorkerId,
-        /// The name that occurs twice.
+        /// The first name that occurs again.
         hash: SequenceHash,
     },
     /// The tree might have had more blocks with the batch than

@@ -58,8 +58,9 @@ pub struct Stats {
 /// An account, not a measurement: it is kept where memory is taken and given
 /// back, and leaves out what is small or short-lived: the allocator's own
 /// overhead, the masks of holes, the lists of a node's children while they are
-/// few (16 bytes a child), the buffers of at most about 5 KiB a worker, queues of pending removals, the
-/// table of slots and the collector's queues.
+/// few (room for at most four a child, 16 bytes each), the buffers of at most
+/// about 5 KiB a worker, queues of pending removals, the table of slots and the
+/// collector's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]

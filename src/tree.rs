@@ -1,8 +1,8 @@
 //! The machinery below the index's skin.
 //!
 //! Data goes one way: skin → lane → tree → published views. The reader's path
-//! (`walk`, `view`, `kids`, `levels`, `hub`, `columns`) touches none of the writers'
-//! files.
+//! (`walk`, `slots`, `view`, `levels`, `kids`, `key`, `hub`, `slot_array`, `place`,
+//! `columns`) touches none of the writers' files.
 
 mod check;
 mod columns;
@@ -11,6 +11,7 @@ mod export;
 mod figures;
 mod garbage;
 mod hub;
+mod key;
 mod kids;
 mod lane;
 mod levels;
@@ -36,6 +37,7 @@ mod turn;
 mod view;
 mod walk;
 
+pub(crate) use key::MOST_LISTED;
 pub(crate) use limits::NONE as NO_LIMIT;
 #[cfg(feature = "intake")]
 pub(crate) use locate::{Above, Located};
@@ -43,7 +45,8 @@ pub(crate) use shared::{Config, Shared, Threads};
 pub(crate) use walk::Walk;
 
 use garbage::Garbage;
-use hub::{Hub, Key};
+use hub::Hub;
+use key::Key;
 use limits::{Full, Limits};
 use lookup::Lookup;
 use mend::Mended;

@@ -181,8 +181,15 @@ fn a_store_below_itself_is_refused_and_the_index_goes_on() {
             let refused = index.store(who, below(77), &blocks([(77, 1)]));
             assert!(matches!(refused, Err(StoreError::RepeatedHash { .. })));
         }
+        // Of several names that occur again the first one is told.
+        let own = blocks([(7, 1), (7, 2), (2, 3), (8, 4), (8, 5)]);
+        for (batch, hash) in [(&own[..3], 7), (&own[1..], 2), (&own[3..], 8)] {
+            let hash = names([hash])[0];
+            let refused = index.store(A, below(2), batch);
+            assert_eq!(refused, Err(StoreError::RepeatedHash { worker: A, hash }));
+        }
         assert_eq!((depth(index, A, &[1, 2, 3]), index.workers()), (2, vec![A]));
-        assert_eq!(index.stats().refused_blocks, 5);
+        assert_eq!(index.stats().refused_blocks, 14);
         index.store(A, below(2), &blocks([(3, 3)])).unwrap();
         assert_eq!(depth(index, A, &[1, 2, 3]), 3);
     });

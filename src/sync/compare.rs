@@ -1,5 +1,5 @@
-//! How many leading words of two columns are equal: with the widest vectors
-//! that every processor of the last ten years has, where this one has them.
+//! How many leading words of two columns are equal: by vectors of 256 bits
+//! where the processor has them, else as the compiler makes it for all.
 
 #![allow(unsafe_code)]
 
@@ -20,8 +20,7 @@ fn with_avx2(words: &[u64], other: &[u64]) -> usize {
     by_strides::<16>(words, other)
 }
 
-/// Long strides by the widest vectors there are, through a call; short ones in
-/// line.
+/// Long strides through std's comparison of slices, short ones in line.
 fn by_long_strides(words: &[u64], other: &[u64]) -> usize {
     const LONG: usize = 128;
     let most = words.len().min(other.len());

@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
 
 use super::garbage::{Outgoing, Retired};
+use super::key::Key;
 use super::node::Node;
-use super::slot_array::{Header, SlotBox, Slots, key_hash};
+use super::slot_array::{Header, SlotBox, Slots};
 use crate::LocalHash;
 use crate::sync::rank::Rank;
 use crate::sync::{
@@ -56,14 +57,6 @@ struct ShardState {
     used: usize,
 }
 
-/// A child's key and its hash.
-#[derive(Clone, Copy)]
-pub(super) struct Key {
-    offset: u32,
-    pub(super) local: LocalHash,
-    hash: u64,
-}
-
 /// Fewest slots of an array that is there at all.
 const SMALLEST: usize = 4;
 
@@ -92,15 +85,10 @@ impl Hub {
         }
     }
 
-    #[inline]
-    fn hash(&self, offset: u32, local: LocalHash) -> u64 {
-        key_hash(self.fold, offset, local)
-    }
-
     /// A key, ready to be looked for.
     #[inline]
     pub(super) fn key(&self, offset: u32, local: LocalHash) -> Key {
-        Key { offset, local, hash: self.hash(offset, local) }
+        Key::new(self.fold, offset, local)
     }
 
     #[inline]
@@ -155,7 +143,7 @@ impl Hub {
     /// Locks the shard of a key for a change of it. The caller holds the
     /// parent's lock, shared at least.
     pub(super) fn lock(&self, offset: u32, local: LocalHash) -> Locked<'_> {
-        let hash = self.hash(offset, local);
+        let Key { hash, .. } = self.key(offset, local);
         let shard = self.shard(hash);
         Locked { hub: self, shard, hash, state: shard.state.lock(Rank::HubShard) }
     }
@@ -374,7 +362,7 @@ impl Locked<'_> {
             for child in self.slots().into_iter().flat_map(Slots::children) {
                 // SAFETY: the old array owns it.
                 let key = unsafe { child.as_ref() };
-                next.get().put(self.hub.hash(key.offset(), key.first()), child);
+                next.get().put(self.hub.key(key.offset(), key.first()).hash, child);
             }
             retired.made(next.get().bytes());
             next.into_raw()

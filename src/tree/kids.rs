@@ -6,9 +6,9 @@
 //! a look at any child, and who looks for a key reads one line of the table
 //! and the child.
 
+use super::key::{Key, MOST_LISTED};
 use super::node::Node;
-use super::place::{pack, unpack_bits, unpack_node};
-use super::slot_array::{key_hash, tag};
+use super::place::{SPARE_BITS, pack, unpack_bits, unpack_node};
 use crate::LocalHash;
 use crate::sync::{Arc, Fold};
 
@@ -41,7 +41,7 @@ const DENSE: usize = 8;
 
 /// Slots of a table of so many.
 #[inline]
-pub(super) fn slots_for(kids: usize) -> usize {
+pub(super) const fn slots_for(kids: usize) -> usize {
     match kids {
         0 => 0,
         1..=DENSE => kids.next_power_of_two(),
@@ -49,12 +49,14 @@ pub(super) fn slots_for(kids: usize) -> usize {
     }
 }
 
+const _: () = assert!(slots_for(MOST_LISTED) <= 1 << SPARE_BITS, "a tag is too short");
+
 impl Kid {
     const NONE: Kid = Kid(0);
 
     /// Names `node`; its parent's half owns it for as long as views do.
     pub(super) fn new(node: &Arc<Node>, fold: Fold) -> Self {
-        Self(pack(node, tag(key_hash(fold, node.offset(), node.first()))))
+        Self(pack(node, Key::new(fold, node.offset(), node.first()).tag()))
     }
 
     fn is_some(self) -> bool {
@@ -98,7 +100,7 @@ impl<'a> Kids<'a> {
         fold: Fold,
     ) -> impl Iterator<Item = *const Node> {
         let Self { slots, .. } = self;
-        let tag = tag(key_hash(fold, offset, local));
+        let tag = Key::new(fold, offset, local).tag();
         let mask = slots.len().wrapping_sub(1);
         let probed = (0..slots.len()).map(move |step| slots[(tag as usize + step) & mask]);
         let named = probed.take_while(|kid| kid.is_some());

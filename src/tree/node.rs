@@ -86,7 +86,8 @@ impl Children {
         let child = FewChild::new(child);
         match self {
             Children::Few(few) => few.push(child),
-            children => *children = Children::Few(Box::new(vec![child])),
+            Children::None => *self = Children::Few(Box::new(vec![child])),
+            Children::Hub(_) => unreachable!("a hub's children are added to its shards"),
         }
     }
 

@@ -423,6 +423,7 @@ mod tests {
 
     use super::super::columns::Columns;
     use super::*;
+    use crate::sync::Arc;
     use crate::{Block, LocalHash};
 
     fn nodes(count: u64) -> Vec<Arc<Node>> {

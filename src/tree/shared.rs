@@ -128,8 +128,9 @@ impl Shared {
         if self.tree.limits.all_too_small(blocks.len()) && !self.tree.limits.is_lenient() {
             return Err(self.oversized(worker, blocks.len()));
         }
-        if let Some(block) = blocks.iter().find(|block| Some(block.sequence) == parent) {
-            return repeated(block.sequence);
+        if let Some(at) = blocks.iter().position(|block| Some(block.sequence) == parent) {
+            let first = first_repeated(&blocks[..at], self.tree.fold);
+            return repeated(first.unwrap_or(blocks[at].sequence));
         }
         let full = |full| self.tree.limits.error(worker, full);
         let mut room = None;

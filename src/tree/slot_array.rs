@@ -12,10 +12,11 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
+use super::key::tag;
 use super::node::Node;
-use super::place::{SPARE_BITS, pack, unpack_bits, unpack_node};
+use super::place::{pack, unpack_bits, unpack_node};
 use crate::LocalHash;
-use crate::sync::{AtomicU64, Fold, Guard, Mutant, Ordering, Witness, mutant, prefetch};
+use crate::sync::{AtomicU64, Guard, Mutant, Ordering, Witness, mutant, prefetch};
 
 /// One child's slot: `EMPTY`, `REMOVED`, or a child's address and the tag of
 /// its key.
@@ -58,19 +59,6 @@ const SLOTS_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Slot>())
 fn layout(capacity: usize) -> Layout {
     let size = SLOTS_AT + capacity * size_of::<Slot>();
     Layout::from_size_align(size, align_of::<Header>()).expect("an array fits the address space")
-}
-
-/// The hash of a child's key.
-#[inline]
-pub(super) fn key_hash(fold: Fold, offset: u32, local: LocalHash) -> u64 {
-    fold.mix(fold.mix(local.0) ^ u64::from(offset))
-}
-
-/// The bits of a key's hash that its slot keeps. The lowest ones chose the
-/// shard, those above them the slot.
-#[inline]
-pub(super) fn tag(hash: u64) -> u32 {
-    (hash >> (u64::BITS - SPARE_BITS)) as u32
 }
 
 impl SlotBox {
