@@ -114,6 +114,12 @@ impl Found {
     #[inline]
     pub(crate) fn extend(&mut self, workers: &[WorkerId; 64], mut bits: u64, depth: u32) {
         debug_assert!(self.0.last().is_none_or(|last| last.depth <= depth));
+        // A prompt that all have: nothing is to be looked for.
+        if bits & bits.wrapping_add(1) == 0 {
+            let all = &workers[..bits.count_ones() as usize];
+            self.0.extend(all.iter().map(|&worker| Match { worker, depth }));
+            return;
+        }
         // Their number is known first: a push would look at the room for each.
         self.0.extend((0..bits.count_ones()).map(|_| {
             let worker = workers[bits.trailing_zeros() as usize & 63];
@@ -129,5 +135,24 @@ impl<'a> IntoIterator for &'a Matches {
 
     fn into_iter(self) -> Self::IntoIter {
         self.found.0.iter().rev().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workers_of_a_word_are_those_of_its_bits_in_order() {
+        let workers = std::array::from_fn(|at| WorkerId::new(1_000 - at as u64, at as u32));
+        let words = [0, 1, 2, 3, 1 << 63, u64::MAX, u64::MAX >> 1, u64::MAX << 1, 0b1011, !8];
+        for bits in words {
+            let mut found = Found::default();
+            found.push(WorkerId::new(7, 7), 3);
+            found.extend(&workers, bits, 9);
+            let expected = (0..64).filter(|at| bits >> at & 1 == 1).map(|at| workers[at]);
+            let expected = expected.map(|worker| Match { worker, depth: 9 });
+            assert!(found.0[1..].iter().copied().eq(expected), "{bits:b}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use super::names::Names;
 use super::node::{Children, FewChild, Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
+use super::view::borrow_under_pin;
 use super::{Holdings, Tree};
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
@@ -307,7 +308,7 @@ impl Tree {
             false => std::ptr::eq(&**node, child),
         };
         let at = few.iter().position(same)?;
-        let child_is = few[at].node.clone();
+        let child_is = borrow_under_pin(&few[at].node, guard);
         let bytes = child.bytes_with_table(&child_half, guard);
         if mutant(Mutant::MarkShownEarly) {
             child_half.mark_detached();
@@ -315,8 +316,8 @@ impl Tree {
             child_half = child.write(Rank::Child);
         }
         let mut edit = Edit::new(self, parent, half, scratch, guard);
-        edit.trim(KidChange::Removed(&child_is));
-        let view = edit.next_view(KidChange::Removed(&child_is));
+        edit.trim(KidChange::Removed(child_is));
+        let view = edit.next_view(KidChange::Removed(child_is));
         fault(Fault::Unlinking);
         // One step, in which nothing panics. The child is unlocked last: who
         // meets the mark finds the parent's view without the child, and need

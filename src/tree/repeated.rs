@@ -3,11 +3,21 @@
 use crate::sync::Fold;
 use crate::{Block, SequenceHash};
 
+/// The longest batch whose names are compared pair by pair.
+const MOST_COMPARED: usize = 8;
+
 /// The longest batch for which the filter is likely to do.
 const MOST_FILTERED: usize = 32;
 
 /// The first name that a batch has twice. O(blocks).
 pub(super) fn first_repeated(blocks: &[Block], fold: Fold) -> Option<SequenceHash> {
+    let twice = |(at, block): &(usize, &Block)| {
+        blocks[..*at].iter().any(|before| before.sequence == block.sequence)
+    };
+    let compared = || blocks.iter().enumerate().find(twice).map(|(_, block)| block.sequence);
+    if blocks.len() <= MOST_COMPARED {
+        return compared();
+    }
     if blocks.len() > MOST_FILTERED {
         return first_in_table(blocks, fold);
     }
@@ -20,13 +30,7 @@ pub(super) fn first_repeated(blocks: &[Block], fold: Fold) -> Option<SequenceHas
         clash |= *word >> (bit % 64) & 1 == 1;
         *word |= 1 << (bit % 64);
     }
-    if !clash {
-        return None;
-    }
-    let twice = |(at, block): &(usize, &Block)| {
-        blocks[..*at].iter().any(|before| before.sequence == block.sequence)
-    };
-    blocks.iter().enumerate().find(twice).map(|(_, block)| block.sequence)
+    if clash { compared() } else { None }
 }
 
 /// The same through a table of the names so far. Its hash is seeded, so no
@@ -64,7 +68,7 @@ mod tests {
     #[test]
     fn a_repeated_name_is_found_in_batches_of_any_length() {
         let fold = Fold::random();
-        for len in [1, 2, 16, 17, 32, 33, 64, 1_000] {
+        for len in [1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 1_000] {
             let block = |n: u64| Block { sequence: SequenceHash(n), local: LocalHash(7) };
             let mut blocks: Vec<Block> = (0..len).map(block).collect();
             blocks[len as usize - 1].sequence = SequenceHash(u64::MAX);

@@ -302,10 +302,11 @@ impl Drop for Published {
     }
 }
 
-/// A node that the caller is about to link, for as long as the pin: from then
-/// on the tree or, once detached, the retired list owns it.
+/// A node that is linked, or that the caller is about to link, for as long as
+/// the pin: from then on the tree or, once detached, the retired list owns it.
 pub(super) fn borrow_under_pin<'g>(node: &Arc<Node>, _: &'g Guard) -> &'g Node {
-    // SAFETY: the caller links the node or drops the result with the `Arc`.
+    // SAFETY: the node is linked, the caller links it, or he drops the result
+    // with the `Arc`.
     unsafe { &*Arc::as_ptr(node) }
 }
 
