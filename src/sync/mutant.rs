@@ -22,6 +22,8 @@ pub enum Mutant {
     ClimbStops,
     /// What an event retired is freed without waiting for the pins.
     FreeAtOnce,
+    /// A detached node is freed without waiting for the pins.
+    NodeFreedAtOnce,
     /// After a trim, slots that older views cover are written again.
     NoHighWaterMark,
     /// A detach does not look again whether the child is empty.

@@ -160,6 +160,9 @@ impl Garbage {
         if mutant(Mutant::FreeAtOnce) {
             values.retain(|value| matches!(value, Retired::Slot(_)));
         }
+        if mutant(Mutant::NodeFreedAtOnce) {
+            values.retain(|value| !matches!(value, Retired::Node(..)));
+        }
         let mut list = self.list.lock(Rank::Retired);
         list.open.append(values);
         list.open_bytes += bytes;

@@ -38,6 +38,9 @@ pub const MODELS: &[Model] = &[
     Model::new("two_detaches_that_climb_to_one_parent", climb_both)
         .iterations(600, 10_000)
         .bound(3),
+    Model::new("detach_against_a_worker_that_comes_and_goes", come_and_go)
+        .iterations(500, 40_000)
+        .bound(3),
     Model::new("climbing_detach_against_sibling_and_reader", climb_read)
         .iterations(2_000, 30_000)
         .bound(2),
@@ -209,6 +212,21 @@ fn climb() {
     assert_eq!(index.stats().nodes, 2);
     remove(&index, B, &[1]);
     remove(&index, B, &[3]);
+    settle_empty(&index);
+}
+
+/// Between a node's last removal and its detach another worker may take it,
+/// let it go and detach it, and its parent too.
+fn come_and_go() {
+    let index = shared(small().run_blocks(1));
+    store(&index, A, &[1, 2]);
+    remove(&index, A, &[1]);
+    let other = on(&index, |index| {
+        store(index, B, &[1, 2]);
+        remove(index, B, &[1, 2]);
+    });
+    remove(&index, A, &[2]);
+    other.join();
     settle_empty(&index);
 }
 

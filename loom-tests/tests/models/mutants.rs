@@ -77,6 +77,12 @@ pub const MUTANTS: &[Negative] = &[
         "reader_against_detach",
         "touched after it was freed",
     ),
+    kills(
+        "NodeFreedAtOnce",
+        "the parent of a node that is detached waits for the pins",
+        "detach_against_a_worker_that_comes_and_goes",
+        "touched after it was freed",
+    ),
     kills("NoPin", "a walk is pinned", "reader_against_detach", "touched after it was freed"),
     kills(
         "NoReclaim",
