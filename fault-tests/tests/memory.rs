@@ -8,6 +8,7 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use common::stream::{Mode, Naming, Op, stream};
 use kvradix::{Index, fault};
@@ -41,6 +42,15 @@ static ALLOCATOR: Counting = Counting;
 /// Bytes of the collector's own queue, and of buffers that were not as large
 /// before. A view leaked by every panic would be ten times as much.
 const SLACK: isize = 16 << 10;
+
+/// One test at a time: the bytes are the whole process's.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Runs a test while no other one runs.
+fn alone(test: impl FnOnce() + Send + 'static) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    in_time(test);
+}
 
 fn live(index: &Index) -> isize {
     for _ in 0..100 {
@@ -83,7 +93,7 @@ fn torn(index: &Index, ops: &[Op], rng: &mut SmallRng) -> usize {
 
 #[test]
 fn panics_leave_no_byte_behind_once_their_workers_are_healed() {
-    in_time(|| {
+    alone(|| {
         for naming in [Naming::Shared, Naming::TwoPerWorker, Naming::Clashing] {
             let small = Index::builder().drain_threads(0).run_blocks(4).hub_threshold(1);
             for index in [small.build(), Index::builder().drain_threads(0).build()] {
@@ -107,7 +117,7 @@ fn panics_leave_no_byte_behind_once_their_workers_are_healed() {
 #[test]
 fn a_poisoned_worker_of_a_large_fleet_gives_its_memory_back_once_it_is_healed() {
     const FLEET: u64 = 300;
-    in_time(|| {
+    alone(|| {
         let index = Index::builder().drain_threads(0).build();
         let store = |who: u64, from: u64, to: u64| {
             let own = |n| if n < 64 { n } else { (who + 1) << 32 | n };
