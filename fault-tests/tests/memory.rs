@@ -1,40 +1,14 @@
 //! What panics leave in memory: nothing, once their workers are healed.
 
-// A counting allocator cannot be had without.
-#![allow(unsafe_code)]
-
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
+use common::counting::{Counting, alone, live_bytes};
 use common::stream::{Mode, Naming, Op, stream};
 use kvradix::{Index, fault};
 use kvradix_fault_tests::{in_time, survive};
 use rand::prelude::*;
 use rand::rngs::SmallRng;
-
-struct Counting;
-
-/// Bytes handed out and not given back.
-static LIVE: AtomicIsize = AtomicIsize::new(0);
-
-// SAFETY: every call is handed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller's promise is the one asked for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as above; `pointer` came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -42,15 +16,6 @@ static ALLOCATOR: Counting = Counting;
 /// Bytes of the collector's own queue, and of buffers that were not as large
 /// before. A view leaked by every panic would be ten times as much.
 const SLACK: isize = 16 << 10;
-
-/// One test at a time: the bytes are the whole process's.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// Runs a test while no other one runs.
-fn alone(test: impl FnOnce() + Send + 'static) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    in_time(test);
-}
 
 fn live(index: &Index) -> isize {
     for _ in 0..100 {
@@ -60,7 +25,7 @@ fn live(index: &Index) -> isize {
         }
     }
     assert_eq!(index.stats().retired_bytes, 0);
-    LIVE.load(Ordering::Relaxed)
+    live_bytes()
 }
 
 /// A stream with panics, then everybody heals and leaves; how many panicked.
@@ -93,7 +58,8 @@ fn torn(index: &Index, ops: &[Op], rng: &mut SmallRng) -> usize {
 
 #[test]
 fn panics_leave_no_byte_behind_once_their_workers_are_healed() {
-    alone(|| {
+    let _alone = alone();
+    in_time(|| {
         for naming in [Naming::Shared, Naming::TwoPerWorker, Naming::Clashing] {
             let small = Index::builder().drain_threads(0).run_blocks(4).hub_threshold(1);
             for index in [small.build(), Index::builder().drain_threads(0).build()] {
@@ -117,7 +83,8 @@ fn panics_leave_no_byte_behind_once_their_workers_are_healed() {
 #[test]
 fn a_poisoned_worker_of_a_large_fleet_gives_its_memory_back_once_it_is_healed() {
     const FLEET: u64 = 300;
-    alone(|| {
+    let _alone = alone();
+    in_time(|| {
         let index = Index::builder().drain_threads(0).build();
         let store = |who: u64, from: u64, to: u64| {
             let own = |n| if n < 64 { n } else { (who + 1) << 32 | n };
