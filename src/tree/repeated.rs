@@ -3,21 +3,11 @@
 use crate::sync::Fold;
 use crate::{Block, SequenceHash};
 
-/// The longest batch whose names are compared pair by pair.
-const MOST_COMPARED: usize = 8;
-
 /// The longest batch for which the filter is likely to do.
 const MOST_FILTERED: usize = 32;
 
 /// The first name that a batch has twice. O(blocks).
 pub(super) fn first_repeated(blocks: &[Block], fold: Fold) -> Option<SequenceHash> {
-    let twice = |(at, block): &(usize, &Block)| {
-        blocks[..*at].iter().any(|before| before.sequence == block.sequence)
-    };
-    let compared = || blocks.iter().enumerate().find(twice).map(|(_, block)| block.sequence);
-    if blocks.len() <= MOST_COMPARED {
-        return compared();
-    }
     if blocks.len() > MOST_FILTERED {
         return first_in_table(blocks, fold);
     }
@@ -30,7 +20,13 @@ pub(super) fn first_repeated(blocks: &[Block], fold: Fold) -> Option<SequenceHas
         clash |= *word >> (bit % 64) & 1 == 1;
         *word |= 1 << (bit % 64);
     }
-    if clash { compared() } else { None }
+    if !clash {
+        return None;
+    }
+    let twice = |(at, block): &(usize, &Block)| {
+        blocks[..*at].iter().any(|before| before.sequence == block.sequence)
+    };
+    blocks.iter().enumerate().find(twice).map(|(_, block)| block.sequence)
 }
 
 /// The same through a table of the names so far. Its hash is seeded, so no
