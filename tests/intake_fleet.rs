@@ -385,7 +385,10 @@ fn replays_that_lose_batches_on_their_way_are_asked_for_until_they_are_whole() {
     let setup = Setup::new(1, "vllm").with(&["--replay-hwm", "16"]);
     let mut engine = setup.start();
     engine.steps_of(0, 150, &["serve", "evict", "evict"]);
-    let patient = Options { replay_timeout: Duration::from_secs(2), ..without_checks() };
+    // Where an answer has lost its last batches, but not its end, only a look
+    // later on shows it.
+    let (replay_timeout, check_after) = (Duration::from_secs(2), Duration::from_secs(5));
+    let patient = Options { replay_timeout, check_after, ..without_checks() };
     let fleet = follow_with(patient, &[&setup]);
     wait_for(&fleet, &mut [&mut engine], State::Live);
     let counts = rank_of(&fleet, 1, 0).counts;
