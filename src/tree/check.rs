@@ -454,7 +454,7 @@ mod tests {
         finds("a closed lane is in the registry", |shared| {
             lane(shared, A).state.lock(Rank::Lane).closed = true;
         });
-        finds("the table has", |shared| {
+        finds("the table names", |shared| {
             shared.tree.roster.leave(slot(shared, B), &shared.tree.garbage)
         });
         finds("room for", |shared| {

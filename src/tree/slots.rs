@@ -219,7 +219,7 @@ impl Roster {
         let table = self.load();
         let known: BTreeMap<_, _> =
             table.workers().map(|(slot, worker, named)| (slot, (worker, named))).collect();
-        assert!(known == *workers, "the table has {known:?}, the lanes {workers:?}");
+        assert!(known == *workers, "the table names {known:?}, the lanes {workers:?}");
         let stray = table.chunks.iter().any(|chunk| chunk.named & !chunk.taken != 0);
         assert!(!stray, "somebody without a slot is in answers");
         let last = known.keys().next_back().map_or(0, |slot| *slot as usize / CHUNK + 1);

@@ -192,7 +192,7 @@ pub struct ChurnArgs {
 /// The first fifth of the run is start-up. Of the rest, the first and the last quarter are compared:
 /// the medians of live bytes, nodes, blocks in the tree and look-up entries, each divided by the held
 /// blocks, may be at most 8 % higher in the last, that of resident memory 8 % and 8 MiB; in a run of
-/// fewer than 10 minutes, in which tables are still finding their sizes, 50 % instead. No sample may
+/// fewer than 10 minutes, in which tables are still finding their sizes, 30 % instead. No sample may
 /// have seen more than 8 MiB of retired memory. At the end every worker is removed: at most 704 KiB of
 /// tables and 136 KiB for each thread may then be live beyond an index without events. Otherwise the
 /// exit is non-zero.

@@ -60,7 +60,7 @@ pub struct End {
 const SHARE: f64 = 0.08;
 /// The same in a run shorter than that: hash tables are still finding the
 /// sizes that they need under churn.
-const SHARE_OF_SHORT: f64 = 0.50;
+const SHARE_OF_SHORT: f64 = 0.30;
 const SHORT: f64 = 600.0;
 /// Resident memory may grow by so much beside, in mebibytes.
 const RESIDENT: f64 = 8.0;
