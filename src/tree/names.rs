@@ -173,6 +173,22 @@ impl Names {
         self.aliases.is_empty() || self.give_up_alias(place, private)
     }
 
+    /// Gives up the names of the `count` blocks from `first` on, the last that
+    /// the worker holds in their run. It has canonical names alone; `above` is
+    /// that of the block above them, if that is in the run.
+    #[inline]
+    pub(super) fn give_up_tail(&mut self, first: Place, count: u32, above: Option<SequenceHash>) {
+        debug_assert!(self.all_canonical());
+        self.count -= count as usize;
+        let gone = |(_, latest): (SequenceHash, Place)| {
+            latest.is_beside(first) && latest.at() >= first.at()
+        };
+        if self.latest.is_some_and(gone) {
+            // A chain that loses its tail often goes on above it.
+            self.latest = above.zip(first.above());
+        }
+    }
+
     /// The same of a place that may have private names.
     #[inline(never)]
     fn give_up_alias(&mut self, place: Place, private: bool) -> bool {

@@ -60,6 +60,12 @@ impl Place {
         Self(self.0 + u64::from(positions))
     }
 
+    /// The place one position further up the same run, if there is one.
+    #[inline]
+    pub(super) fn above(self) -> Option<Self> {
+        (self.at() > 0).then(|| Self(self.0 - 1))
+    }
+
     /// The position.
     #[inline]
     pub(super) fn at(self) -> u32 {

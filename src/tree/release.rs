@@ -20,7 +20,7 @@ use super::view::borrow_under_pin;
 use super::{Holdings, Tree};
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
-use crate::sync::{Fault, Guard, Mutant, ReadGuard, Weak, fault, mutant};
+use crate::sync::{Fault, Guard, Mutant, ReadGuard, Weak, WriteGuard, fault, mutant};
 
 /// The node that the last name led to, still locked: its neighbours often
 /// come next, and need no look at the lookup.
@@ -52,7 +52,8 @@ impl Tree {
         unknown
     }
 
-    /// Finds where names stand, taking the private ones out of their map.
+    /// Finds where names stand, taking the private ones out of their map. What
+    /// are tails of the worker's runs is let go of right away.
     fn find_all(
         &self,
         lane: &mut Holdings,
@@ -62,8 +63,10 @@ impl Tree {
     ) -> usize {
         let mut unknown = 0;
         let mut hint: Option<Hint<'_>> = None;
-        for &name in names {
+        let mut rest = names;
+        while let Some((&name, after)) = rest.split_first() {
             fault(Fault::NameFound);
+            let from = std::mem::replace(&mut rest, after);
             if let Some(place) = lane.names.take_private(name) {
                 found.push((place, true));
                 continue;
@@ -82,6 +85,13 @@ impl Tree {
                 unknown += 1;
                 continue;
             };
+            // Not beside places that wait: a name may be here twice.
+            if found.is_empty()
+                && let Some(count) = self.let_go_tail(lane, node, place, from, guard)
+            {
+                rest = &from[count..];
+                continue;
+            }
             let (half, slot, at) = (node.read(Rank::Child), lane.names.slot, place.at());
             let levels = node.view(guard).levels();
             if half.holds(levels, slot, at) {
@@ -126,17 +136,68 @@ impl Tree {
             }
             fault(Fault::NamesGivenUp);
             if !positions.is_empty() {
-                self.let_go(lane, node, &positions, guard);
+                self.let_go(lane, node, node.write(Rank::Child), &positions, guard);
             }
             lane.scratch.positions = positions;
         }
     }
 
+    /// Lets go of the last blocks that the worker holds in a run, if `names`
+    /// begin with theirs: from the end up, as engines evict, or as the last
+    /// store named them. How many; the first name is that of `place`. Most
+    /// removals are of this kind, and take one lock of the node.
+    fn let_go_tail(
+        &self,
+        lane: &mut Holdings,
+        node: &Node,
+        place: Place,
+        names: &[SequenceHash],
+        guard: &Guard,
+    ) -> Option<usize> {
+        if !lane.names.all_canonical() {
+            return None;
+        }
+        // Its own level changes under its lane's lock alone.
+        let cutoff = levels::cutoff_of(node.view(guard).levels(), lane.names.slot);
+        let held = cutoff.checked_sub(place.at()).filter(|held| *held > 0)?;
+        if held > 1 {
+            let last = *names.get(held as usize - 1)?;
+            lane.names.latest.filter(|latest| *latest == (last, Place::new(node, cutoff - 1)))?;
+        }
+        let half = node.write(Rank::Child);
+        // Nothing behind a hole, no name that is not canonical.
+        if !half.is_plain() {
+            return None;
+        }
+        let named = |(name, at): &(&SequenceHash, u32)| half.columns.name(*at) == **name;
+        let count = if held == 1 {
+            names.iter().zip((0..cutoff).rev()).take_while(named).count() as u32
+        } else {
+            names.iter().zip(place.at()..cutoff).all(|pair| named(&pair)).then_some(held)?
+        };
+        let first = cutoff - count;
+        let above = first.checked_sub(1).map(|at| half.columns.name(at));
+        lane.names.give_up_tail(Place::new(node, first), count, above);
+        let mut positions = std::mem::take(&mut lane.scratch.positions);
+        positions.clear();
+        positions.extend((first..cutoff).rev());
+        fault(Fault::NamesGivenUp);
+        self.let_go(lane, node, half, &positions, guard);
+        lane.scratch.positions = positions;
+        Some(count as usize)
+    }
+
     /// The worker no longer holds the blocks at `positions`, which descend.
-    fn let_go(&self, lane: &mut Holdings, node: &Node, positions: &[u32], guard: &Guard) {
+    fn let_go<'g>(
+        &'g self,
+        lane: &mut Holdings,
+        node: &'g Node,
+        half: WriteGuard<'g, Half>,
+        positions: &[u32],
+        guard: &'g Guard,
+    ) {
         let Holdings { names, scratch } = lane;
         let slot = names.slot;
-        let half = node.write(Rank::Child);
         let mut edit = Edit::new(self, node, half, scratch, guard);
         self.unname_lost(&mut edit, slot, positions, scratch);
         edit.let_go(slot, positions);
