@@ -24,6 +24,7 @@ mod mend;
 mod names;
 mod node;
 mod place;
+mod queue;
 mod release;
 mod repeated;
 mod scratch;

@@ -69,6 +69,8 @@ pub enum Mutant {
     StoreBeforeDrain,
     /// A removal is counted as applied before it is visible.
     AppliedCountedEarly,
+    /// A removal is counted as applied without a release.
+    AppliedRelaxed,
     /// Moved names give up their old places before the new ones are there.
     MovedNamesFirst,
     /// A flush looks at the queue, not at what is unapplied.
@@ -81,12 +83,6 @@ pub enum Mutant {
     ArmedClearedLate,
     /// A store goes on in a lane that was closed.
     StoreIntoClosed,
-    /// A task takes a lane off the list without an acquire.
-    ListedRelaxed,
-    /// A remover that finds the lane listed, and so tells nobody, has not released its names.
-    ListingUnreleased,
-    /// A lane is closed without a release and an acquire beside the remover's.
-    ClosedRelaxed,
     /// A remover does not look whether the lane was closed.
     RemoveIntoClosed,
     /// A task takes what it will drain before it takes the lane off the list.

@@ -14,6 +14,8 @@ pub enum Rank {
     Departed,
     /// A shard of the map from workers to lanes.
     Registry,
+    /// A lane's queue.
+    Queue,
     /// The table of slots.
     Slots,
     /// A node whose child is to be locked too.

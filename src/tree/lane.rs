@@ -1,32 +1,26 @@
 //! Lanes: one per worker, through which its events go in order.
 //!
 //! `store`, `clear` and `remove_worker` lock the lane and first apply what is
-//! queued; removals are queued without the lock. A drain holds the lock from
+//! queued; removals are queued without the lane's lock. A drain holds the lock from
 //! its first pop to its last publish, so whoever has the lock sees either all
 //! or nothing of another drain.
 
 use super::Holdings;
 use super::figures::Figures;
 use super::names::Names;
+use super::queue::Queue;
 use super::scratch::Scratch;
-use crate::sync::{
-    AtomicBool, AtomicUsize, Counter, Fold, Mutant, Mutex, Ordering, SegQueue, mutant,
-};
+use crate::sync::{AtomicBool, Counter, Fold, Mutant, Mutex, mutant};
 use crate::{SequenceHash, WorkerId};
 
 /// One worker's events and holdings.
 pub(super) struct Lane {
     pub(super) worker: WorkerId,
     /// Removed names, in order.
-    pub(super) queue: SegQueue<Handful>,
-    /// Names handed in and not yet applied: raised before a name is queued,
-    /// lowered after its removal is published.
-    pub(super) unapplied: AtomicUsize,
-    /// When the oldest of these was handed in, or earlier; a figure. Renewed by
-    /// who applies all that is there, and by `Mark`.
+    pub(super) queue: Queue,
+    /// When the oldest of those that wait was handed in, or earlier; a figure.
+    /// Renewed by who applies all that is there, and by `Mark`.
     pub(super) since: Counter,
-    /// Whether the lane is in the list that the alarm goes through.
-    pub(super) listed: AtomicBool,
     /// Whether a task of the pool is on its way to this lane.
     pub(super) scheduled: AtomicBool,
     /// Whether the worker was removed; see `LaneState::closed`.
@@ -35,43 +29,6 @@ pub(super) struct Lane {
     pub(super) figures: Figures,
     /// Whether the lane is poisoned, as 0 or 1; a figure.
     pub(super) poisoned: Counter,
-}
-
-/// Names that are queued in one step. Small where they are few: most engines
-/// evict a block or two at a time, and the queue's memory goes from one
-/// processor's cache to another's.
-pub(super) struct Handful {
-    names: Queued,
-    /// Whether a removal begins with it, else it is more of the one before.
-    begins: bool,
-}
-
-enum Queued {
-    One(SequenceHash),
-    Many(Box<[SequenceHash]>),
-}
-
-impl Handful {
-    /// Names of one handful at most, so that what one drain takes in at once
-    /// has a bound.
-    pub(super) const MOST: usize = 512;
-
-    /// `names`, at least one and at most `MOST`.
-    pub(super) fn new(names: &[SequenceHash], begins: bool) -> Self {
-        debug_assert!((1..=Self::MOST).contains(&names.len()));
-        let names = match names {
-            [name] => Queued::One(*name),
-            names => Queued::Many(names.into()),
-        };
-        Self { names, begins }
-    }
-
-    pub(super) fn names(&self) -> &[SequenceHash] {
-        match &self.names {
-            Queued::One(name) => std::slice::from_ref(name),
-            Queued::Many(names) => names,
-        }
-    }
 }
 
 /// What the lane's lock guards.
@@ -105,10 +62,8 @@ impl Lane {
     pub(super) fn new(worker: WorkerId, slot: u32, fold: Fold) -> Self {
         Self {
             worker,
-            queue: SegQueue::new(),
-            unapplied: AtomicUsize::new(0),
+            queue: Queue::default(),
             since: Counter::new(0),
-            listed: AtomicBool::new(false),
             scheduled: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             state: Mutex::new(LaneState {
@@ -136,22 +91,14 @@ impl Lane {
 
     /// Whether removals wait.
     pub(super) fn is_dirty(&self) -> bool {
-        // Acquire: pairs with the release that lowered it, after the publish.
         if mutant(Mutant::FlushAsksTheQueue) {
             return !self.queue.is_empty();
         }
-        self.unapplied.load(Ordering::Acquire) > 0
+        self.queue.unapplied() > 0
     }
 }
 
 impl LaneState {
-    /// Adds a handful to the batch.
-    #[inline]
-    pub(super) fn take_in(&mut self, handful: &Handful) {
-        self.batch.extend_from_slice(handful.names());
-        self.begun += usize::from(handful.begins);
-    }
-
     /// Gives back what a large event made the buffers grow to: a fleet has
     /// many lanes, and few of them are at work.
     pub(super) fn slim(&mut self) {

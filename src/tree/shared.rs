@@ -5,9 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::figures::{Figure, Sums};
-use super::lane::{Handful, Lane, LaneState, Mark};
+use super::lane::{Lane, LaneState, Mark};
 use super::names::Names;
 use super::place::Place;
+use super::queue::{self, HandedIn};
 use super::repeated::first_repeated;
 use super::strays::Strays;
 use super::turn::Turn;
@@ -41,9 +42,6 @@ pub(crate) struct Threads {
     pub(crate) tasks: TaskPool,
 }
 
-/// Names at which a drain applies what it has popped. Small in the models, so
-/// that a drain of a part is one.
-const DRAIN_BATCH: usize = if cfg!(kvradix_loom) { 2 } else { 512 };
 /// Lanes that one task of the pool goes through.
 const LANES_PER_TASK: usize = 16;
 /// Nodes that a clear lets go under one pin.
@@ -261,7 +259,7 @@ impl Shared {
         if names.is_empty() {
             return;
         }
-        let handed_in = if names.len() <= Handful::MOST {
+        let handed_in = if names.len() <= queue::CHUNK {
             this.registry.with(&worker, |lane| this.hand_in(lane, names))
         } else {
             // Too many to copy under the shard's lock.
@@ -283,7 +281,7 @@ impl Shared {
                 if above {
                     // More than were handed in, so that the queue gets no
                     // longer, but not all at once.
-                    this.drain_at_most(&lane, DRAIN_BATCH.max(names.len() * 2));
+                    this.drain_at_most(&lane, queue::CHUNK.max(names.len() * 2));
                 } else if pending >= this.config.drain_threshold {
                     Self::schedule(this, lane);
                 }
@@ -292,31 +290,21 @@ impl Shared {
     }
 
     /// Queues removals of a lane. It is not to be locked yet: its shard of the
-    /// registry is, unless there are more names than a handful's.
+    /// registry is, unless there are more names than a chunk's.
+    #[inline]
     fn hand_in(&self, lane: &Arc<Lane>, names: &[SequenceHash]) -> Next {
-        debug_assert!(names.len() <= Handful::MOST || rank::holds_none(), "a long copy");
-        // Relaxed: for a figure, and so no part of the models' search.
-        if !cfg!(kvradix_loom) && lane.unapplied.load(Ordering::Relaxed) == 0 {
+        debug_assert!(names.len() <= queue::CHUNK || rank::holds_none(), "a long copy");
+        let threads = self.pool.tasks.threads() > 0;
+        // Who closed the lane has drained what came before.
+        let Some(HandedIn { pending, listed }) = lane.queue.hand_in(names, threads) else {
+            self.strays.removals(1, names.len());
+            return Next::Wait;
+        };
+        // For a figure, and so no part of the models' search.
+        if !cfg!(kvradix_loom) && pending == names.len() {
             lane.since.store(self.recent_time(), Ordering::Relaxed);
         }
-        // Raised before the names are there, so that it is never below them.
-        let pending = lane.unapplied.fetch_add(names.len(), Ordering::Relaxed) + names.len();
-        let mut begins = true;
-        for names in names.chunks(Handful::MOST) {
-            lane.queue.push(Handful::new(names, begins));
-            begins = false;
-        }
-        if self.pool.tasks.threads() == 0 {
-            return Next::Drain(lane.clone());
-        }
-        // AcqRel: pairs with the swaps in `drain_listed`, `flush` and
-        // `remove_worker`.
-        // Whichever comes second sees what the other did before: they our
-        // names, or we that the lane is off the list, or closed.
-        let unreleased = mutant(Mutant::ListingUnreleased);
-        let acq_rel = if unreleased { Ordering::Acquire } else { Ordering::AcqRel };
-        let listed = lane.listed.swap(true, acq_rel);
-        if lane.closed.load(Ordering::Acquire) && !mutant(Mutant::RemoveIntoClosed) {
+        if !threads {
             return Next::Drain(lane.clone());
         }
         if listed && pending < self.config.drain_threshold.min(self.config.max_pending) {
@@ -359,7 +347,7 @@ impl Shared {
     /// lanes. What it has not applied stays in the lane, which is listed again.
     fn drain_caught(this: &Arc<Self>, lane: &Arc<Lane>) -> std::thread::Result<()> {
         let drained = catch_unwind(AssertUnwindSafe(|| this.drain(lane)));
-        if drained.is_err() && !lane.listed.swap(true, Ordering::AcqRel) {
+        if drained.is_err() && !lane.queue.set_listed(true) {
             this.dirty.push(lane.clone());
             Self::arm(this);
         }
@@ -427,15 +415,12 @@ impl Shared {
 
     fn drain_listed(this: &Arc<Self>, lanes: &[Arc<Lane>]) {
         for lane in lanes {
-            // AcqRel: pairs with the swap in `remove`: names that came before
-            // are seen by the drain, later ones list the lane again.
+            // Names that came before are seen by the drain, later ones list the
+            // lane again.
             let late = mutant(Mutant::ListedClearedLate);
-            let early =
-                mutant(Mutant::LeftTakenEarly).then(|| lane.unapplied.load(Ordering::Acquire));
+            let early = mutant(Mutant::LeftTakenEarly).then(|| lane.queue.unapplied());
             if !late {
-                let relaxed = mutant(Mutant::ListedRelaxed);
-                let acq_rel = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
-                lane.listed.swap(false, acq_rel);
+                lane.queue.set_listed(false);
             }
             if let Some(left) = early {
                 let mut turn = this.turn(lane);
@@ -445,7 +430,7 @@ impl Shared {
                 _ = Self::drain_caught(this, lane);
             }
             if late {
-                lane.listed.swap(false, Ordering::AcqRel);
+                lane.queue.set_listed(false);
             }
         }
     }
@@ -459,15 +444,17 @@ impl Shared {
     /// The same of the first `most` names, about. The lane is listed, or
     /// nothing of it stays queued.
     fn drain_at_most(&self, lane: &Lane, most: usize) {
-        let _span = Span::drain(lane.worker, || lane.unapplied.load(Ordering::Relaxed));
+        let _span = Span::drain(lane.worker, || lane.queue.unapplied());
         self.tree.garbage.relieve();
-        let early = mutant(Mutant::PopUnlocked).then(|| lane.queue.pop()).flatten();
+        let mut early = Vec::new();
+        if mutant(Mutant::PopUnlocked) {
+            lane.queue.take(&mut early);
+        }
         let mut turn = self.turn(lane);
-        early.iter().for_each(|names| turn.state.take_in(names));
-        // Acquire: whoever handed names in before has counted them before.
-        let left = lane.unapplied.load(Ordering::Acquire);
+        turn.state.batch.append(&mut early);
+        let left = lane.queue.unapplied();
         if mutant(Mutant::PartUnlisted) && left > most {
-            lane.listed.swap(false, Ordering::AcqRel);
+            lane.queue.set_listed(false);
             self.dirty.pop();
         }
         let guard = self.drain_most(&mut turn, left.min(most), left <= most, pin());
@@ -479,8 +466,7 @@ impl Shared {
     /// handed over by the caller's `end_event`. Names handed in meanwhile may
     /// wait for the next drain: their remover lists the lane anew.
     fn drain_locked(&self, turn: &mut Turn<'_>, guard: Guard) -> Guard {
-        // Acquire: whoever handed names in before has counted them before.
-        let left = turn.lane.unapplied.load(Ordering::Acquire);
+        let left = turn.lane.queue.unapplied();
         self.drain_most(turn, left, true, guard)
     }
 
@@ -499,9 +485,8 @@ impl Shared {
         while left > 0 {
             let state = &mut *turn.state;
             // A batch that a panic has left comes first.
-            while state.batch.len() < left.min(DRAIN_BATCH) {
-                let Some(handful) = lane.queue.pop() else { break };
-                state.take_in(&handful);
+            if state.batch.is_empty() {
+                state.begun += lane.queue.take(&mut state.batch);
             }
             if state.batch.is_empty() {
                 break;
@@ -512,7 +497,7 @@ impl Shared {
             let count = state.batch.len();
             let early = mutant(Mutant::AppliedCountedEarly);
             if early {
-                lane.unapplied.fetch_sub(count, Ordering::Release);
+                lane.queue.note_applied(count);
             }
             let torn = std::mem::replace(&mut turn.torn, true);
             if mutant(Mutant::RoomGivenBackEarly) {
@@ -536,10 +521,8 @@ impl Shared {
             lane.note(&state.holdings);
             turn.torn = torn;
             state.batch.clear();
-            // Release: pairs with the acquire of a flush that finds nothing
-            // left to do.
             if !early {
-                lane.unapplied.fetch_sub(count, Ordering::Release);
+                lane.queue.note_applied(count);
             }
             state.mark.left = state.mark.left.saturating_sub(count);
             left = left.saturating_sub(count);
@@ -571,7 +554,7 @@ impl Shared {
         }
         // The clock first: names that are not counted are younger.
         mark.at = self.clock.now();
-        mark.left = lane.unapplied.load(Ordering::Acquire);
+        mark.left = lane.queue.unapplied();
     }
 
     /// Hands over what was retired and pins anew, having freed what can be.
@@ -677,15 +660,12 @@ impl Shared {
         lane.figures.add(Figure::LeftBlocks, count);
         turn.state.closed = true;
         this.depart(&lane, &mut turn.state);
-        // Release: pairs with the acquire in `remove`, if the swap there comes
-        // after the one here.
+        // Release: who finds it on the list drops it.
         lane.closed.store(true, Ordering::Release);
-        // AcqRel: pairs with the swap in `remove`. Names that came before it
-        // are drained here, as unknown ones; a later remover sees `closed`.
         fault(Fault::Closed);
-        let relaxed = mutant(Mutant::ClosedRelaxed);
-        let order = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
-        let listed = lane.listed.swap(true, order);
+        // Names that came before are drained here, as unknown ones; a later
+        // remover finds the queue closed.
+        let listed = lane.queue.close();
         let guard = this.drain_locked(&mut turn, guard);
         this.end_event(turn, guard);
         if listed {
@@ -721,8 +701,7 @@ impl Shared {
         // workers that are gone.
         let mut dirty = Vec::new();
         while let Some(lane) = this.dirty.pop() {
-            // AcqRel: as in `drain_listed`.
-            lane.listed.swap(false, Ordering::AcqRel);
+            lane.queue.set_listed(false);
             dirty.push(lane);
         }
         // A lane that panics does not keep the others from their turn.
@@ -800,7 +779,7 @@ impl Shared {
             sums.add(&lane.figures);
             workers += 1;
             poisoned += lane.poisoned.load(Ordering::Relaxed);
-            let unapplied = lane.unapplied.load(Ordering::Relaxed) as u64;
+            let unapplied = lane.queue.unapplied() as u64;
             if unapplied > 0 {
                 pending += unapplied;
                 let since = lane.since.load(Ordering::Relaxed);

@@ -241,6 +241,12 @@ pub const MUTANTS: &[Negative] = &[
         "invisible after a flush",
     ),
     kills(
+        "AppliedRelaxed",
+        "a removal is counted as applied by a release",
+        "flush_against_drain_by_the_pool",
+        "invisible after a flush",
+    ),
+    kills(
         "FlushAsksTheQueue",
         "a flush waits for popped names too",
         "flush_against_drain_by_the_pool",
@@ -275,24 +281,6 @@ pub const MUTANTS: &[Negative] = &[
         "a store begins anew where the lane is closed",
         "leaving_worker_against_its_store",
         "hold blocks, but have no lane",
-    ),
-    kills(
-        "ListedRelaxed",
-        "a lane leaves the list by an acquire",
-        "removals_and_a_flush_against_the_alarm",
-        "a wake-up was lost",
-    ),
-    kills(
-        "ListingUnreleased",
-        "a removal that tells nobody is seen by who takes the lane off the list",
-        "removals_against_the_alarm_and_its_task",
-        "a wake-up was lost",
-    ),
-    kills(
-        "ClosedRelaxed",
-        "a lane is closed by a release that its removers acquire",
-        "leaving_worker_against_its_removal",
-        "a removal was lost",
     ),
     kills(
         "RemoveIntoClosed",
