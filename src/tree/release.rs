@@ -63,7 +63,7 @@ impl Tree {
     ) -> usize {
         let mut unknown = 0;
         let mut hint: Option<Hint<'_>> = None;
-        let mut rest = names;
+        let mut rest = &names[self.let_go_latest(lane, names, guard)..];
         while let Some((&name, after)) = rest.split_first() {
             fault(Fault::NameFound);
             let from = std::mem::replace(&mut rest, after);
@@ -142,10 +142,25 @@ impl Tree {
         }
     }
 
+    /// Lets go of what `names` begin with if that is the end of the last store:
+    /// no look at the lookup is needed to find it. How many names that were.
+    fn let_go_latest(&self, lane: &mut Holdings, names: &[SequenceHash], guard: &Guard) -> usize {
+        let Some((latest, place)) = lane.names.latest else { return 0 };
+        let (at, node) = (place.at(), Names::node_of(place, guard));
+        let first = if names.first() == Some(&latest) {
+            at
+        } else if names.last() == Some(&latest) && names.len() <= at as usize + 1 {
+            at + 1 - names.len() as u32
+        } else {
+            return 0;
+        };
+        self.let_go_tail(lane, node, Place::new(node, first), names, guard).unwrap_or(0)
+    }
+
     /// Lets go of the last blocks that the worker holds in a run, if `names`
     /// begin with theirs: from the end up, as engines evict, or as the last
-    /// store named them. How many; the first name is that of `place`. Most
-    /// removals are of this kind, and take one lock of the node.
+    /// store named them. How many; the first name should be that of `place`.
+    /// Most removals are of this kind, and take one lock of the node.
     fn let_go_tail(
         &self,
         lane: &mut Holdings,
@@ -175,6 +190,9 @@ impl Tree {
         } else {
             names.iter().zip(place.at()..cutoff).all(|pair| named(&pair)).then_some(held)?
         };
+        if count == 0 {
+            return None;
+        }
         let first = cutoff - count;
         let above = first.checked_sub(1).map(|at| half.columns.name(at));
         lane.names.give_up_tail(Place::new(node, first), count, above);
