@@ -316,6 +316,9 @@ impl Drop for Edit<'_> {
 fn levels_of(view: View<'_>, scratch: &mut Scratch) -> Vec<Level> {
     let mut levels = std::mem::take(&mut scratch.levels);
     levels.clear();
-    levels.extend_from_slice(view.levels());
+    match view.levels() {
+        [level] => levels.push(*level),
+        all => levels.extend_from_slice(all),
+    }
     levels
 }

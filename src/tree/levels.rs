@@ -37,6 +37,16 @@ pub(super) fn set_cutoff(levels: &mut Vec<Level>, slot: u32, old: u32, new: u32)
         return;
     }
     let (chunk, bit) = split(slot);
+    // Most runs have one holder, and he holds all of it.
+    if let [own] = levels.as_mut_slice()
+        && (own.chunk, own.bits) == (chunk, bit)
+    {
+        own.cutoff = new;
+        if new == 0 {
+            levels.clear();
+        }
+        return;
+    }
     let find = |levels: &[Level], cutoff| {
         levels.binary_search_by_key(&(cutoff, chunk), |level| (level.cutoff, level.chunk))
     };

@@ -108,7 +108,7 @@ impl Tree {
     ) -> Step<'g> {
         let Cursor { node, at } = cursor;
         let view = node.view(guard);
-        if view.common_blocks(at, &rest[..1]) == 0 {
+        if !view.has_block(at, &rest[0]) {
             // Nothing to join here. Whatever the view is by now, a child that
             // it names is locked and asked before anything is done to it.
             if let Some(child) = view.child(at, rest[0].local, self.fold, guard) {
@@ -403,7 +403,7 @@ impl Tree {
             return Some(Step::Detached);
         }
         let (hub, view) = (half.hub()?, node.view(guard));
-        if view.common_blocks(at, &rest[..1]) > 0 {
+        if view.has_block(at, &rest[0]) {
             return None;
         }
         let may_append = !node.is_root() && at == view.len() && at < self.config.run_blocks;

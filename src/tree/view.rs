@@ -94,7 +94,11 @@ impl ViewBox {
                 handle_alloc_error(layout)
             };
             view.write(header);
-            ptr::copy_nonoverlapping(levels.as_ptr(), bytes.add(LEVELS_AT).cast(), levels.len());
+            let first = bytes.add(LEVELS_AT).cast::<Level>();
+            match levels {
+                [level] => first.write(*level),
+                all => ptr::copy_nonoverlapping(all.as_ptr(), first, all.len()),
+            }
             if count > 0 {
                 let first = bytes.add(slots_at).cast::<Kid>();
                 first.write_bytes(0, slots_for(count));
@@ -200,8 +204,19 @@ impl<'a> View<'a> {
         unsafe { self.window().common_prefix(from, query) }
     }
 
-    /// The same for a batch of blocks.
+    /// Whether the run has such a block at `at`.
+    #[inline]
+    pub(super) fn has_block(self, at: u32, block: &Block) -> bool {
+        at < self.len() && self.common_prefix(at, &[block.local]) > 0
+    }
+
+    /// The same as `common_prefix` for a batch of blocks.
+    #[inline]
     pub(super) fn common_blocks(self, from: u32, blocks: &[Block]) -> u32 {
+        if from >= self.len() { 0 } else { self.compare_blocks(from, blocks) }
+    }
+
+    fn compare_blocks(self, from: u32, blocks: &[Block]) -> u32 {
         let mut locals = [LocalHash::default(); 32];
         let mut equal = 0;
         for part in blocks.chunks(locals.len()) {
