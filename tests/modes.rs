@@ -31,6 +31,13 @@ macro_rules! modes {
 modes! {
     tail_first_eviction: { eviction: Eviction::TailFirst };
     any_block_eviction: {};
+    last_stored_first: { eviction: Eviction::LastStored };
+    last_stored_first_in_long_batches: {
+        eviction: Eviction::LastStored, batch: 64, prompt: 300, workers: 3,
+    };
+    last_stored_first_under_moved_and_second_names: {
+        eviction: Eviction::LastStored, naming: Naming::TwoShared, moves: 8,
+    };
     three_hundred_workers_tail_first: { workers: 300, eviction: Eviction::TailFirst };
     three_hundred_workers_any_block: { workers: 300 };
     three_hundred_workers_with_their_own_names: { workers: 300, naming: Naming::PerWorker };

@@ -56,6 +56,8 @@ pub struct State {
     /// Where a name stands in `names`, and its place.
     pub at: HashMap<u64, (usize, Place)>,
     pub held: HashMap<Place, Vec<u64>>,
+    /// The names of the last store, in its order.
+    pub last: Vec<u64>,
 }
 
 impl State {

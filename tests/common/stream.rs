@@ -56,6 +56,9 @@ pub enum Eviction {
     TailFirst,
     /// Any block may go; chains have holes.
     AnyBlock,
+    /// What was stored last goes first, from either end of the batch, and then
+    /// some more; seldom any block.
+    LastStored,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -371,6 +374,7 @@ impl Stream {
             local: LocalHash(self.paths.above[place as usize].1),
         };
         let blocks = taken.iter().map(block).collect();
+        self.workers[worker].last = taken.iter().map(|(name, _)| *name).collect();
         for (name, place) in taken {
             self.workers[worker].learn(name, place);
         }
@@ -393,9 +397,11 @@ impl Stream {
     fn removal(&mut self, worker: usize) -> Op {
         let most = if self.chance(1, 2) { self.mode.batch } else { self.mode.batch.min(3) };
         let count = self.rng.random_range(1..=most);
+        let any = self.chance(1, 8);
         let mut names = match self.mode.eviction {
             Eviction::TailFirst => self.tails(worker, count),
-            Eviction::AnyBlock => {
+            Eviction::LastStored if !any => self.last_stored(worker, count),
+            Eviction::AnyBlock | Eviction::LastStored => {
                 let held = &self.workers[worker].names;
                 held.choose_multiple(&mut self.rng, count).copied().collect()
             }
@@ -446,6 +452,25 @@ impl Stream {
             place = self.paths.above[place as usize].0;
         }
         names.truncate(count);
+        names
+    }
+
+    /// Names of the last store, mostly the last ones, as they came or the other
+    /// way about, and then those above, mostly.
+    fn last_stored(&mut self, worker: usize, count: usize) -> Vec<u64> {
+        let mut names = self.workers[worker].last.clone();
+        if self.chance(1, 2) {
+            names.drain(..names.len().saturating_sub(count));
+        }
+        if self.chance(1, 8) {
+            names.pop();
+        }
+        if self.chance(1, 2) {
+            names.reverse();
+        }
+        if self.chance(1, 3) {
+            names.extend(self.tails(worker, count));
+        }
         names
     }
 
