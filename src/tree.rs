@@ -45,8 +45,7 @@ pub(crate) use shared::{Config, Shared, Threads};
 pub(crate) use walk::Walk;
 
 use garbage::Garbage;
-use hub::Hub;
-use key::Key;
+use hub::{Hub, Spot};
 use limits::{Full, Limits};
 use lookup::Lookup;
 use mend::Mended;
@@ -128,13 +127,13 @@ impl Tree {
         }
     }
 
-    /// The child of the root at this key.
+    /// The child of the root at this key's spot.
     #[inline]
-    fn first_child<'g>(&'g self, first: Key, guard: &'g Guard) -> Option<&'g Node> {
+    fn first_child<'g>(&'g self, first: &Spot<'g>, guard: &'g Guard) -> Option<&'g Node> {
         if cfg!(kvradix_loom) {
-            return self.root.view(guard).child(0, first.local, self.fold, guard);
+            return self.root.view(guard).child(0, first.key.local, self.fold, guard);
         }
-        self.top.find_key(first, guard)
+        first.find(guard)
     }
 
     /// Bytes of the root with its table, while it is new.

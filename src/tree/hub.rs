@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
 
 use super::garbage::{Outgoing, Retired};
-use super::key::Key;
+use super::key::{Key, SHARD_BITS};
 use super::node::Node;
 use super::slot_array::{Header, SlotBox, Slots};
 use crate::LocalHash;
@@ -48,6 +48,13 @@ struct Shard {
     state: Mutex<ShardState>,
 }
 
+/// A key and the shard in which its child is looked for.
+pub(super) struct Spot<'h> {
+    hub: &'h Hub,
+    shard: &'h Shard,
+    pub(super) key: Key,
+}
+
 /// What a shard's lock guards, beside the array's changes.
 #[derive(Default)]
 struct ShardState {
@@ -72,7 +79,7 @@ impl Hub {
     /// A table with `shards` shards, a power of two. `counted` unless all
     /// children will have one offset.
     pub(super) fn new(shards: usize, fold: Fold, counted: bool) -> Self {
-        assert!(shards.is_power_of_two() && shards <= 1 << 16);
+        assert!(shards.is_power_of_two() && shards <= 1 << SHARD_BITS);
         let shard = || Shard { slots: AtomicPtr::new(ptr::null_mut()), state: Mutex::default() };
         let more = if shards == 1 { 0 } else { shards };
         Self {
@@ -108,14 +115,10 @@ impl Hub {
         self.more.is_empty()
     }
 
-    /// Has the processor fetch the slot in which `find_key` will look first.
-    /// Needs no pin: what it reads is the table's own.
+    /// Where a key's child is looked for.
     #[inline]
-    pub(super) fn prefetch(&self, Key { hash, .. }: Key) {
-        if cfg!(kvradix_loom) {
-            return;
-        }
-        Slots::prefetch(self.shard(hash).slots.load(Ordering::Relaxed), hash);
+    pub(super) fn spot(&self, key: Key) -> Spot<'_> {
+        Spot { hub: self, shard: self.shard(key.hash), key }
     }
 
     /// The child below the parent's first `offset` blocks that begins with
@@ -127,17 +130,7 @@ impl Hub {
         local: LocalHash,
         guard: &'g Guard,
     ) -> Option<&'g Node> {
-        self.find_key(self.key(offset, local), guard)
-    }
-
-    /// The child of this key. Takes no lock, writes nothing.
-    #[inline]
-    pub(super) fn find_key<'g>(&self, key: Key, guard: &'g Guard) -> Option<&'g Node> {
-        self.witness.read();
-        let Key { offset, local, hash } = key;
-        // SAFETY: arrays are retired through the epoch when replaced, and the
-        // guard was pinned before this load.
-        unsafe { self.shard(hash).slots() }?.find(hash, offset, local, guard)
+        self.spot(self.key(offset, local)).find(guard)
     }
 
     /// Locks the shard of a key for a change of it. The caller holds the
@@ -253,6 +246,28 @@ impl Hub {
         let array = |shard: &Shard| unsafe { shard.slots() }.map_or(0, Slots::bytes);
         let arrays: usize = self.shards().map(array).sum();
         arrays + self.more.len() * size_of::<Shard>() + size_of::<Self>()
+    }
+}
+
+impl Spot<'_> {
+    /// Has the processor fetch the slot in which `find` will look first. Needs
+    /// no pin: what it reads is the table's own.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        if cfg!(kvradix_loom) {
+            return;
+        }
+        Slots::prefetch(self.shard.slots.load(Ordering::Relaxed), self.key.hash);
+    }
+
+    /// The child of this key. Takes no lock, writes nothing.
+    #[inline]
+    pub(super) fn find<'g>(&self, guard: &'g Guard) -> Option<&'g Node> {
+        self.hub.witness.read();
+        let Key { offset, local, hash } = self.key;
+        // SAFETY: arrays are retired through the epoch when replaced, and the
+        // guard was pinned before this load.
+        unsafe { self.shard.slots() }?.find(hash, offset, local, guard)
     }
 }
 

@@ -42,10 +42,10 @@ impl Tree {
         let query = countable(query);
         let Some(&first) = query.first() else { return };
         let early = mutant(Mutant::TableBeforePin).then(|| self.roster.load());
-        let first = self.top.key(0, first);
-        self.top.prefetch(first);
+        let first = self.top.spot(self.top.key(0, first));
+        first.prefetch();
         let guard = pin();
-        let Some(child) = self.first_child(first, &guard) else { return };
+        let Some(child) = self.first_child(&first, &guard) else { return };
         child.prefetch();
         // Taken under the pin and before any bit is seen: a slot this table
         // names is not given to another worker before the pin has ended.

@@ -340,7 +340,7 @@ pub const MUTANTS: &[Negative] = &[
         "WideLeavesOne",
         "a table's children all go to the wide one",
         "reader_against_table_that_widens",
-        "lookup entries",
+        "a child was missed",
     ),
     kills(
         "FewLeaveOne",
