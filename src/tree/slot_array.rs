@@ -237,6 +237,15 @@ impl<'a> Slots<'a> {
         NonNull::new(owned)
     }
 
+    /// The children from the slot where `hash` begins to probe to the first
+    /// empty one: all that begin there are among them, since `put` takes the
+    /// first empty slot and no slot is used twice. Under the shard's lock.
+    pub(super) fn probed(self, hash: u64) -> impl Iterator<Item = NonNull<Node>> {
+        // Relaxed: slots change under that lock alone.
+        let words = self.probe(hash).map(|slot| slot.0.load(Ordering::Relaxed));
+        words.take_while(|word| *word != EMPTY).filter_map(|word| NonNull::new(unpack_node(word)))
+    }
+
     /// Every child. Steady only under the shard's lock.
     pub(super) fn children(self) -> impl Iterator<Item = NonNull<Node>> {
         // So many ahead, the nodes are fetched: who walks all looks at each.
