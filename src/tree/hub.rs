@@ -106,6 +106,18 @@ impl Hub {
         self
     }
 
+    /// The same for a table that takes the place of one of fewer shards, whose
+    /// arrays may have been large ones; only the models have such a root.
+    /// Under its exclusive lock.
+    pub(super) fn behind_as_well(self, sieve: Arc<Sieve>) -> Self {
+        let wide = self.behind(sieve);
+        for (hash, shard) in wide.numbered() {
+            let state = shard.state.lock(Rank::HubShard);
+            Locked { hub: &wide, shard, hash, state }.find_bits_anew();
+        }
+        wide
+    }
+
     /// Whether `sieve` is the one before this table.
     pub(super) fn is_behind(&self, sieve: &Sieve) -> bool {
         self.sieve.as_ref().is_some_and(|own| ptr::eq(&**own, sieve))
@@ -464,12 +476,16 @@ impl Locked<'_> {
             // names are owned by the new one now.
             retired.push(Retired::Slots(unsafe { SlotBox::from_raw(before) }));
         }
-        if let Some(sieve) = &self.hub.sieve
-            && capacity > sieve::UNITS
-        {
-            // Those who left the array before have left their bits.
+        if capacity > sieve::UNITS {
+            self.find_bits_anew();
+        }
+    }
+
+    /// Clears the bits that were left by those who left a large array.
+    fn find_bits_anew(&self) {
+        if let Some(sieve) = &self.hub.sieve {
             let children = self.slots().into_iter().flat_map(Slots::children);
-            // SAFETY: children that the new array owns.
+            // SAFETY: children that the array owns.
             let hashes = children.map(|child| self.hub.hash_of(unsafe { child.as_ref() }));
             sieve.keep(self.hash, self.hub.more.len().max(1), hashes);
         }

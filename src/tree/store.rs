@@ -468,7 +468,7 @@ impl Tree {
             wide.lock(child.offset(), child.first()).insert(child, &mut outgrown);
         }
         if node.is_root() {
-            wide = wide.behind(self.sieve.clone());
+            wide = wide.behind_as_well(self.sieve.clone());
         }
         edit.replace_children(Children::Hub(Arc::new(wide)));
         fault(Fault::TableWide);

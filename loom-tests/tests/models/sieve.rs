@@ -34,6 +34,9 @@ pub const MODELS: &[Model] = &[
         .iterations(150, 3_000)
         .bound(3)
         .sees(&["0", "1"]),
+    Model::new("detach_against_root_table_that_widens", widens_and_loses_one)
+        .iterations(2_000, 40_000)
+        .bound(3),
     Model::new("reader_against_bits_that_are_found_anew", found_anew)
         .iterations(1_000, 20_000)
         .bound(3)
@@ -159,6 +162,23 @@ fn widens() {
     }
     remove(&index, A, &[6]);
     settle_empty(&index);
+}
+
+/// Who leaves while it widens, and leaves his bit in the large array before,
+/// has none in the wide table, and takes nobody's along.
+fn widens_and_loses_one() {
+    let index = shared(small());
+    for block in [1, 2, 3, 4, 7] {
+        store(&index, K, &[block]);
+    }
+    let removing = on(&index, |index| {
+        remove(index, K, &[7]);
+        assert_eq!(depth(index, &[2], K), 1, "a child was missed");
+    });
+    store(&index, A, &[6]);
+    removing.join();
+    assert_eq!((depth(&index, &[7], K), depth(&index, &[6], A)), (0, 1));
+    settle(&index);
 }
 
 /// Of eight slots, more than there are units, two are left: the array is
