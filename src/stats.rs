@@ -65,7 +65,8 @@ pub struct Stats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Memory {
-    /// Nodes, their views and columns with their spare slots, child tables.
+    /// Nodes, their views and columns with their spare slots, child tables,
+    /// the 16 KiB in which most queries that match nothing end.
     pub tree_bytes: u64,
     /// The lookup's tables, empty buckets included.
     pub lookup_bytes: u64,

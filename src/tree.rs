@@ -1,8 +1,8 @@
 //! The machinery below the index's skin.
 //!
 //! Data goes one way: skin → lane → tree → published views. The reader's path
-//! (`walk`, `slots`, `view`, `levels`, `kids`, `key`, `hub`, `slot_array`, `place`,
-//! `columns`) touches none of the writers' files.
+//! (`walk`, `sieve`, `slots`, `view`, `levels`, `kids`, `key`, `hub`, `slot_array`,
+//! `place`, `columns`) touches none of the writers' files.
 
 mod check;
 mod columns;
@@ -29,6 +29,7 @@ mod release;
 mod repeated;
 mod scratch;
 mod shared;
+mod sieve;
 mod slot_array;
 mod slots;
 mod spread;
@@ -46,14 +47,14 @@ pub(crate) use shared::{Config, Shared, Threads};
 pub(crate) use walk::Walk;
 
 use garbage::Garbage;
-use hub::Hub;
-use key::Key;
+use hub::{Hub, Spot};
 use limits::{Full, Limits};
 use lookup::Lookup;
 use mend::Mended;
 use names::Names;
 use node::{Children, Node};
 use scratch::Scratch;
+use sieve::Sieve;
 use slots::{Roster, SlotPool};
 
 use crate::sync::rank::Rank;
@@ -65,6 +66,8 @@ pub(crate) struct Tree {
     /// The root's table of children. It has all its shards from the start, so
     /// none ever takes its place; only in the models, where it has one.
     top: Arc<Hub>,
+    /// Which children the root may have; the root's table keeps it so.
+    sieve: Arc<Sieve>,
     lookup: Lookup,
     roster: Roster,
     garbage: Garbage,
@@ -115,10 +118,12 @@ impl Tree {
     fn new(config: TreeConfig) -> Self {
         let config = TreeConfig { run_blocks: Tree::clamp_run(config.run_blocks), ..config };
         let (fold, pool) = (Fold::random(), Arc::new(SlotPool::default()));
-        let top = Arc::new(Hub::new(config.root_shards, fold, false));
+        let sieve = Arc::new(Sieve::new());
+        let top = Arc::new(Hub::new(config.root_shards, fold, false).behind(sieve.clone()));
         Self {
             root: Node::root(top.clone()),
             top,
+            sieve,
             lookup: Lookup::new(config.lookup_shards),
             roster: Roster::new(pool.clone()),
             garbage: Garbage::new(pool),
@@ -129,13 +134,13 @@ impl Tree {
         }
     }
 
-    /// The child of the root at this key.
+    /// The child of the root at this key's spot.
     #[inline]
-    fn first_child<'g>(&'g self, first: Key, guard: &'g Guard) -> Option<&'g Node> {
+    fn first_child<'g>(&'g self, first: &Spot<'g>, guard: &'g Guard) -> Option<&'g Node> {
         if cfg!(kvradix_loom) {
-            return self.root.view(guard).child(0, first.local, self.fold, guard);
+            return self.root.view(guard).child(0, first.key.local, self.fold, guard);
         }
-        self.top.find_key(first, guard)
+        first.find(guard)
     }
 
     /// Bytes of the root with its table, while it is new.
@@ -143,6 +148,14 @@ impl Tree {
         let half = self.root.read(Rank::Parent);
         self.root.bytes_in_all(&half, &pin()) + half.hub().map_or(0, |hub| hub.bytes())
     }
+}
+
+/// Whether children of the root that begin with these blocks have one bit of
+/// the sieve.
+#[cfg(kvradix_loom)]
+pub(crate) fn share_a_bit(fold: Fold, blocks: &[u64]) -> bool {
+    let bit = |block: &u64| sieve::bit(key::Key::new(fold, 0, crate::LocalHash(*block)).hash);
+    blocks.windows(2).all(|pair| bit(&pair[0]) == bit(&pair[1]))
 }
 
 impl Drop for Tree {

@@ -148,3 +148,37 @@ fn more_children_than_a_view_ever_lists_are_as_the_reference_says() {
         hold_run(&what, &ops, |ops| run(ops, true, true, build));
     }
 }
+
+/// So many first blocks that the root's table has larger arrays than its sieve
+/// can follow; most of them go again.
+#[test]
+fn a_hundred_thousand_first_blocks_come_and_go_and_each_is_found_while_it_is_held() {
+    let index = Index::builder().drain_threads(0).build();
+    let (many, holder, other) = (110_000_u64, worker(1), worker(2));
+    let mut firsts: Vec<u64> = (0..many).collect();
+    firsts.shuffle(&mut SmallRng::seed_from_u64(3));
+    let others = |first: u64| first.is_multiple_of(64);
+    for &first in &firsts {
+        let who = if others(first) { other } else { holder };
+        index.store(who, None, &blocks([(first, first)])).unwrap();
+    }
+    index.check();
+    let held = |first: u64| {
+        let who = if others(first) { other } else { holder };
+        index.matches(&query([first])).depth_of(who)
+    };
+    assert!((0..many).all(|first| held(first) == 1));
+    assert!((many..2 * many).all(|first| index.matches(&query([first])).is_empty()));
+    index.clear(holder);
+    index.check();
+    assert!((0..many).all(|first| held(first) == u32::from(others(first))));
+    firsts.retain(|first| others(*first));
+    for gone in firsts.chunks(100) {
+        index.remove(other, &names(gone.iter().copied()));
+        assert!(gone.iter().all(|first| held(*first) == 0));
+    }
+    index.check();
+    index.remove_worker(holder);
+    index.remove_worker(other);
+    assert_empty(&index);
+}

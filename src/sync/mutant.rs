@@ -52,6 +52,16 @@ pub enum Mutant {
     HubPutRelaxed,
     /// A hub's slot loses its child without a release.
     HubTakeRelaxed,
+    /// The sieve is asked without an acquire.
+    SieveLoadRelaxed,
+    /// A child's bit is set once others can join it.
+    SieveSetLate,
+    /// A bit is cleared without a release.
+    SieveClearRelaxed,
+    /// A bit is cleared without a look for other children that have it.
+    SieveClearUnchecked,
+    /// A shard whose bits are found anew keeps none.
+    SieveKeepsNone,
     /// A hub's new array is shown without a release.
     HubResizeRelaxed,
     /// A reader takes the workers' table before it pins.

@@ -40,6 +40,8 @@ impl Shared {
         let top = self.tree.root.view(&guard).hub();
         let same = top.is_some_and(|top| std::ptr::eq(top, &*self.tree.top));
         assert!(same || cfg!(kvradix_loom), "queries look into another table than the root's");
+        let sifted = top.is_some_and(|top| top.is_behind(&self.tree.sieve));
+        assert!(sifted, "queries ask another sieve than the root's table has");
         let mut found = Found { torn: !self.poisoned().is_empty(), ..Found::default() };
         let mut stack = vec![self.tree.root.clone()];
         while let Some(node) = stack.pop() {
@@ -231,6 +233,7 @@ mod tests {
     use super::super::garbage::{Outgoing, Retired};
     use super::super::kids::Kids;
     use super::super::scratch::Scratch;
+    use super::super::sieve;
     use super::super::view::ViewBox;
     use super::*;
     use crate::sync::Weak;
@@ -422,6 +425,19 @@ mod tests {
         finds("a child repeats the run's own block", |shared| twin(shared, 1, 1, 2));
         finds("a child hangs below the run's end", |shared| twin(shared, 1, 9, 70));
         finds("a child hangs above the run", |shared| twin(shared, 1, 0, 70));
+    }
+
+    #[test]
+    fn bits_of_the_sieve_that_are_not_the_childrens_are_found() {
+        let hash = |shared: &Shared, local| shared.tree.top.key(0, LocalHash(local)).hash;
+        finds("a child of the root without its bit", |shared| {
+            shared.tree.sieve.clear(sieve::bit(hash(shared, 50)));
+        });
+        finds("a bit that no child of the root has", |shared| {
+            let free = |hash: &u64| !shared.tree.sieve.may_have(*hash);
+            let hash = (100..).map(|local| hash(shared, local)).find(free);
+            shared.tree.sieve.set(hash.expect("most are free"));
+        });
     }
 
     #[test]

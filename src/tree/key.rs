@@ -11,6 +11,10 @@ use crate::sync::Fold;
 /// table goes by the tag alone.
 pub(crate) const MOST_LISTED: usize = 1_024;
 
+/// Bits of a key's hash that choose a hub's shard, of which there may be so many
+/// at most; the bits above them choose the slot.
+pub(super) const SHARD_BITS: u32 = if cfg!(kvradix_loom) { 1 } else { 7 };
+
 /// A child's key and its hash.
 #[derive(Clone, Copy)]
 pub(super) struct Key {

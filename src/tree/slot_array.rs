@@ -12,7 +12,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use super::key::tag;
+use super::key::{SHARD_BITS, tag};
 use super::node::Node;
 use super::place::{pack, unpack_bits, unpack_node};
 use crate::LocalHash;
@@ -59,6 +59,12 @@ const SLOTS_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Slot>())
 fn layout(capacity: usize) -> Layout {
     let size = SLOTS_AT + capacity * size_of::<Slot>();
     Layout::from_size_align(size, align_of::<Header>()).expect("an array fits the address space")
+}
+
+/// The slot in which `hash` begins to probe, in the low bits.
+#[inline]
+fn home(hash: u64) -> usize {
+    (hash >> SHARD_BITS) as usize
 }
 
 impl SlotBox {
@@ -159,7 +165,7 @@ impl<'a> Slots<'a> {
     #[inline]
     fn probe(self, hash: u64) -> impl Iterator<Item = &'a Slot> {
         let slots = self.slots();
-        (0..slots.len()).map(move |step| &slots[((hash >> 16) as usize + step) & self.mask])
+        (0..slots.len()).map(move |step| &slots[(home(hash) + step) & self.mask])
     }
 
     /// Has the processor fetch where `hash` begins to probe, in an array that
@@ -168,7 +174,7 @@ impl<'a> Slots<'a> {
     pub(super) fn prefetch(tagged: *mut Header, hash: u64) {
         let size = tagged.addr() & SIZE_BITS;
         let first = tagged.map_addr(|address| address & !SIZE_BITS).wrapping_byte_add(SLOTS_AT);
-        let at = (hash >> 16) as usize & ((1 << size) - 1);
+        let at = home(hash) & ((1 << size) - 1);
         prefetch(first.cast::<Slot>().wrapping_add(at));
     }
 
@@ -229,6 +235,15 @@ impl<'a> Slots<'a> {
             if mutant(Mutant::HubTakeRelaxed) { Ordering::Relaxed } else { Ordering::Release };
         slot.0.store(REMOVED, release);
         NonNull::new(owned)
+    }
+
+    /// The children from the slot where `hash` begins to probe to the first
+    /// empty one: all that begin there are among them, since `put` takes the
+    /// first empty slot and no slot is used twice. Under the shard's lock.
+    pub(super) fn probed(self, hash: u64) -> impl Iterator<Item = NonNull<Node>> {
+        // Relaxed: slots change under that lock alone.
+        let words = self.probe(hash).map(|slot| slot.0.load(Ordering::Relaxed));
+        words.take_while(|word| *word != EMPTY).filter_map(|word| NonNull::new(unpack_node(word)))
     }
 
     /// Every child. Steady only under the shard's lock.

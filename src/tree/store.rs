@@ -431,6 +431,9 @@ impl Tree {
         drop(shard);
         drop(half);
         let (found, stored) = self.settle_in(lane, child, rest, moves, guard);
+        if mutant(Mutant::SieveSetLate) && node.is_root() {
+            self.sieve.set(self.top.key(at, rest[0].local).hash);
+        }
         self.widen_when_full(lane, node, guard);
         let next = Cursor { node: found, at: stored };
         Some(Step::On { count: stored as usize, next, above: next })
@@ -458,11 +461,14 @@ impl Tree {
             children.pop();
         }
         let mut edit = Edit::new(self, node, half, &mut lane.scratch, guard);
-        let wide = Hub::new(self.config.wide_shards, self.fold, true);
+        let mut wide = Hub::new(self.config.wide_shards, self.fold, true);
         // Arrays of the new table that nobody has seen.
         let mut outgrown = Outgoing::default();
         for child in children {
             wide.lock(child.offset(), child.first()).insert(child, &mut outgrown);
+        }
+        if node.is_root() {
+            wide = wide.behind_as_well(self.sieve.clone());
         }
         edit.replace_children(Children::Hub(Arc::new(wide)));
         fault(Fault::TableWide);

@@ -1,11 +1,15 @@
 //! The reader's path: from the root down a query, without a lock.
 //!
+//! A query whose first block nobody holds mostly ends at the sieve, before it
+//! has a pin.
+//!
 //! The workers still in step with the query are kept as bits, 64 a chunk. In
 //! each node those that hold less of the run than the query has in common
 //! with it drop out with their depth; the others go on to the one child that
 //! may continue the query.
 
 use super::Tree;
+use super::key::Key;
 use super::node::Node;
 use super::slots::SlotTable;
 use super::view::View;
@@ -38,14 +42,27 @@ struct Words {
 impl Tree {
     /// Answers a query; see [`Index::matches_into`](crate::Index::matches_into).
     pub(crate) fn matches_into(&self, query: &[LocalHash], matches: &mut Matches) {
+        if let Some(&local) = query.first() {
+            let Key { hash, .. } = Key::new(self.fold, 0, local);
+            if self.sieve.may_have(hash) {
+                return self.descend(local, hash, query, matches);
+            }
+        }
+        matches.clear();
+    }
+
+    /// The same where the root may have a child that begins with `local`, as
+    /// the query does; `hash` is its key's. In line: as a call of its own it made
+    /// queries beside a writer a fifth slower.
+    #[inline(always)]
+    fn descend(&self, local: LocalHash, hash: u64, query: &[LocalHash], matches: &mut Matches) {
         let (found, walk) = matches.begin();
         let query = countable(query);
-        let Some(&first) = query.first() else { return };
         let early = mutant(Mutant::TableBeforePin).then(|| self.roster.load());
-        let first = self.top.key(0, first);
-        self.top.prefetch(first);
+        let first = self.top.spot(Key { offset: 0, local, hash });
+        first.prefetch();
         let guard = pin();
-        let Some(child) = self.first_child(first, &guard) else { return };
+        let Some(child) = self.first_child(&first, &guard) else { return };
         child.prefetch();
         // Taken under the pin and before any bit is seen: a slot this table
         // names is not given to another worker before the pin has ended.

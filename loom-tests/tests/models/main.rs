@@ -19,6 +19,8 @@ mod mutants;
 #[cfg(not(kvradix_loom_epoch))]
 mod readers;
 #[cfg(not(kvradix_loom_epoch))]
+mod sieve;
+#[cfg(not(kvradix_loom_epoch))]
 mod stand_ins;
 mod world;
 
@@ -29,6 +31,7 @@ static KEEP: Keep = Keep;
 const MODELS: &[&[Model]] = &[
     stand_ins::MODELS,
     readers::MODELS,
+    sieve::MODELS,
     children::MODELS,
     lanes::MODELS,
     limits::MODELS,

@@ -199,6 +199,36 @@ pub const MUTANTS: &[Negative] = &[
         "Causality violation",
     ),
     kills(
+        "SieveLoadRelaxed",
+        "the sieve is asked by an acquire",
+        "reader_against_moved_name",
+        "held throughout, seen nowhere",
+    ),
+    kills(
+        "SieveSetLate",
+        "a child's bit is set before others can join it",
+        "joiner_that_asks_against_the_child_that_comes",
+        "a child was missed",
+    ),
+    kills(
+        "SieveClearRelaxed",
+        "a bit is cleared by a release",
+        "reader_against_moved_name",
+        "held throughout, seen nowhere",
+    ),
+    kills(
+        "SieveClearUnchecked",
+        "a bit stays while other children have it",
+        "reader_against_sibling_of_one_bit_that_leaves",
+        "a child was missed",
+    ),
+    kills(
+        "SieveKeepsNone",
+        "bits that are found anew are those of the children",
+        "reader_against_bits_that_are_found_anew",
+        "a child was missed",
+    ),
+    kills(
         "TableBeforePin",
         "a reader takes the workers' table under its pin",
         "reader_against_reused_slot",
@@ -328,7 +358,7 @@ pub const MUTANTS: &[Negative] = &[
         "WideLeavesOne",
         "a table's children all go to the wide one",
         "reader_against_table_that_widens",
-        "lookup entries",
+        "a child was missed",
     ),
     kills(
         "FewLeaveOne",

@@ -24,7 +24,7 @@ pub const MODELS: &[Model] = &[
         .bound(3)
         .sees(&["0", "1"]),
     Model::new("reader_and_insert_against_table_growth", growth_insert)
-        .iterations(1_000, 10_000)
+        .iterations(2_000, 20_000)
         .bound(2),
     Model::new("reader_against_table_that_empties", shrink)
         .iterations(100, 1_000)
@@ -62,7 +62,7 @@ pub const MODELS: &[Model] = &[
     Model::new("hole_against_store_in_the_same_run", hole_store).iterations(2_000, 40_000).bound(3),
     Model::new("hole_against_store_and_reader", hole_store_read).iterations(1_000, 20_000).bound(2),
     Model::new("reader_against_moved_name", moved)
-        .iterations(100, 2_000)
+        .iterations(600, 10_000)
         .bound(3)
         .sees(&["0 1", "1 0", "1 1"]),
     Model::new("reader_against_reused_slot", reused_slot)
