@@ -139,12 +139,14 @@ fn same_child_in_hub() {
     assert_eq!((stats.nodes, stats.lookup_entries), (1, 1));
 }
 
-/// Who joins a child that was just linked finds its blocks named.
+/// Who joins a child that was just linked finds its blocks named. Nobody has a
+/// block 9: B's removal does not begin with what it stored last, and asks the
+/// lookup.
 fn joined_while_named() {
     let index = shared(small());
     let storing = on(&index, |index| {
         store(index, B, &[3]);
-        remove(index, B, &[3]);
+        remove(index, B, &[9, 3]);
     });
     store(&index, A, &[3]);
     remove(&index, A, &[3]);
