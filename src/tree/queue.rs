@@ -1,7 +1,8 @@
 //! A worker's removals that wait to be applied, in the order they came.
 //!
 //! Behind a lock of its own, which is held for as long as names are copied: a
-//! remover takes it once a call, a drain once for up to [`CHUNK`] names. What
+//! remover takes it once a call, or for each [`CHUNK`] of a long one, a drain
+//! once for up to as many. What
 //! is told beside the names, that the lane is listed or closed, changes under
 //! the same lock, so nobody hands in names unseen.
 
@@ -59,18 +60,25 @@ pub(super) struct HandedIn {
 }
 
 impl Queue {
-    /// Adds the names of one removal, at least one, and notes whether the lane
-    /// is listed with it; `None` where the queue is closed. Of the names that
-    /// were there a chunk is copied at most.
+    /// Adds names, at least one and at most `CHUNK`, with which a removal
+    /// `begins` or which are more of one, and notes whether the lane is listed
+    /// with it; `None` where the queue is closed. Copies no more names than a
+    /// chunk has, so nobody waits long for the lock.
     #[inline]
-    pub(super) fn hand_in(&self, names: &[SequenceHash], list: bool) -> Option<HandedIn> {
+    pub(super) fn hand_in(
+        &self,
+        names: &[SequenceHash],
+        begins: bool,
+        list: bool,
+    ) -> Option<HandedIn> {
+        debug_assert!((1..=CHUNK).contains(&names.len()));
         let mut waiting = self.lock();
         if waiting.closed && !mutant(Mutant::RemoveIntoClosed) {
             return None;
         }
         let listed = waiting.listed;
         waiting.listed |= list;
-        let (mut rest, mut begun) = (names, 1);
+        let (mut rest, mut begun) = (names, usize::from(begins));
         while !rest.is_empty() {
             if waiting.last.names.len() == CHUNK {
                 waiting.close_chunk();
@@ -185,10 +193,13 @@ mod tests {
         for turn in 0..40 {
             for len in [1, 7, 511, 1, 512, 513, 3, 2_000] {
                 let own = names(handed_in..handed_in + len);
-                let found = queue.hand_in(&own, true).expect("not closed");
-                assert_eq!(found.listed, removals > 0);
-                (handed_in, removals) = (handed_in + len, removals + 1);
-                assert_eq!(found.pending as u64, handed_in - taken.len() as u64);
+                for (part, own) in own.chunks(CHUNK).enumerate() {
+                    let found = queue.hand_in(own, part == 0, true).expect("not closed");
+                    assert_eq!(found.listed, handed_in > 0);
+                    handed_in += own.len() as u64;
+                    assert_eq!(found.pending as u64, handed_in - taken.len() as u64);
+                }
+                removals += 1;
                 if turn % 3 > 0 {
                     batch.clear();
                     begun += queue.take(&mut batch);
@@ -211,9 +222,9 @@ mod tests {
     #[test]
     fn a_closed_queue_takes_nothing_in_and_gives_out_what_it_has() {
         let queue = Queue::default();
-        assert!(queue.hand_in(&names(0..3), true).is_some());
+        assert!(queue.hand_in(&names(0..3), true, true).is_some());
         assert!(queue.close(), "it was listed");
-        assert!(queue.hand_in(&names(3..4), true).is_none());
+        assert!(queue.hand_in(&names(3..4), true, true).is_none());
         let mut batch = Vec::new();
         assert_eq!((queue.take(&mut batch), batch), (1, names(0..3)));
         assert!(queue.is_empty());
@@ -224,7 +235,8 @@ mod tests {
     fn a_queue_that_was_long_keeps_little_room() {
         let queue = Queue::default();
         for _ in 0..100 {
-            queue.hand_in(&names(0..700), true);
+            queue.hand_in(&names(0..512), true, true);
+            queue.hand_in(&names(0..188), false, true);
         }
         let mut batch = Vec::new();
         while !queue.is_empty() {

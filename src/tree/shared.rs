@@ -8,7 +8,7 @@ use super::figures::{Figure, Sums};
 use super::lane::{Lane, LaneState, Mark};
 use super::names::Names;
 use super::place::Place;
-use super::queue::{self, HandedIn};
+use super::queue;
 use super::repeated::first_repeated;
 use super::strays::Strays;
 use super::turn::Turn;
@@ -295,14 +295,21 @@ impl Shared {
     fn hand_in(&self, lane: &Arc<Lane>, names: &[SequenceHash]) -> Next {
         debug_assert!(names.len() <= queue::CHUNK || rank::holds_none(), "a long copy");
         let threads = self.pool.tasks.threads() > 0;
-        // Who closed the lane has drained what came before.
-        let Some(HandedIn { pending, listed }) = lane.queue.hand_in(names, threads) else {
-            self.strays.removals(1, names.len());
-            return Next::Wait;
-        };
-        // For a figure, and so no part of the models' search.
-        if !cfg!(kvradix_loom) && pending == names.len() {
-            lane.since.store(self.recent_time(), Ordering::Relaxed);
+        let (mut pending, mut listed) = (0, true);
+        for (turn, part) in names.chunks(queue::CHUNK).enumerate() {
+            let Some(now) = lane.queue.hand_in(part, turn == 0, threads) else {
+                // Who closed the lane has drained what came before.
+                let late = names.len() - turn * queue::CHUNK;
+                self.strays.removals(usize::from(turn == 0), late);
+                return Next::Wait;
+            };
+            // For a figure, and so no part of the models' search.
+            if !cfg!(kvradix_loom) && now.pending == part.len() {
+                lane.since.store(self.recent_time(), Ordering::Relaxed);
+            }
+            pending = now.pending;
+            // Listed anew as soon as one part was not.
+            listed &= now.listed;
         }
         if !threads {
             return Next::Drain(lane.clone());
