@@ -7,7 +7,7 @@ mod common;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use common::counting::{Counting, alone, live_bytes};
+use common::counting::{Counting, alone, live_bytes, taken};
 use common::{assert_empty, below, blocks, names, query, worker};
 use kvradix::{Index, Matches};
 use rand::SeedableRng;
@@ -139,4 +139,38 @@ fn a_long_chain_is_evicted_block_by_block_in_linear_time() {
     let (tail, random) = (evicted(10_000, false), evicted(10_000, true));
     assert!(random < tail * 3.0, "{random} s a block in random order, {tail} from the end up");
     println!("ns a block: {:?}", [short, long, tail, random].map(|s| (s * 1e9).round()));
+}
+
+/// Fails if each name of a removal has a view made for it: with many holders of
+/// one run a view is long.
+#[test]
+fn chains_that_lose_their_ends_by_turns_are_published_once_for_all() {
+    const CHAIN: u64 = 256;
+    let _alone = alone();
+    let index = index();
+    let chain =
+        |which: u64, len: u64| blocks((0..len).map(|at| (which << 32 | at, which << 32 | at)));
+    for which in [1, 2] {
+        index.store(worker(0), None, &chain(which, CHAIN)).unwrap();
+        for other in 1..CHAIN {
+            index.store(worker(other), None, &chain(which, other)).unwrap();
+        }
+    }
+    for together in [1, 2, 3] {
+        let tails = |which: u64| {
+            let names: Vec<_> =
+                (0..CHAIN / 4).map(move |at| which << 32 | (CHAIN - 1 - at)).collect();
+            names.chunks(together).map(<[u64]>::to_vec).collect::<Vec<_>>()
+        };
+        let by_turns: Vec<u64> =
+            tails(1).into_iter().zip(tails(2)).flat_map(|(a, b)| [a, b].concat()).collect();
+        let before = taken();
+        index.remove(worker(0), &names(by_turns));
+        let made = taken() - before;
+        assert!(made < 48, "{made} allocations, {together} at a time");
+        assert_eq!(index.held(worker(0)) as u64, 2 * CHAIN - CHAIN / 2);
+        for which in [1, 2] {
+            index.store(worker(0), None, &chain(which, CHAIN)).unwrap();
+        }
+    }
 }

@@ -94,9 +94,7 @@ impl Queue {
         let handed_in = self.handed_in.load(Ordering::Relaxed).wrapping_add(names.len());
         self.handed_in.store(handed_in, Ordering::Relaxed);
         drop(waiting);
-        // Relaxed: a figure.
-        let pending = handed_in.wrapping_sub(self.applied.load(Ordering::Relaxed));
-        Some(HandedIn { pending, listed })
+        Some(HandedIn { pending: self.of_those_unapplied(handed_in), listed })
     }
 
     /// Takes out the first names, at most `CHUNK`, into an empty buffer; how
@@ -135,7 +133,12 @@ impl Queue {
     /// is left out unless the caller sees its removal.
     #[inline]
     pub(super) fn unapplied(&self) -> usize {
-        let handed_in = self.handed_in.load(Ordering::Relaxed);
+        self.of_those_unapplied(self.handed_in.load(Ordering::Relaxed))
+    }
+
+    /// Of the first `handed_in` names, those that are not applied.
+    #[inline]
+    fn of_those_unapplied(&self, handed_in: usize) -> usize {
         // Acquire: pairs with the release in `note_applied`.
         let applied = self.applied.load(Ordering::Acquire);
         // More may be applied by now than were handed in then.

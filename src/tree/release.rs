@@ -16,7 +16,7 @@ use super::names::Names;
 use super::node::{Children, FewChild, Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
-use super::view::borrow_under_pin;
+use super::view::{View, borrow_under_pin};
 use super::{Holdings, Tree};
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
@@ -190,7 +190,9 @@ impl Tree {
         } else {
             names.iter().zip(place.at()..cutoff).all(|pair| named(&pair)).then_some(held)?
         };
-        if count == 0 {
+        // A view each for a few names would cost more than it saves: those are
+        // brought together first.
+        if count == 0 || ((count as usize) < names.len() && count < worth(node.view(guard))) {
             return None;
         }
         let first = cutoff - count;
@@ -447,6 +449,16 @@ impl Tree {
         edit.publish(KidChange::All(&kids), scratch);
         edit.emptied()
     }
+}
+
+/// Blocks of a tail for which a view of their own is made while others wait: a
+/// few, and in proportion to what it copies. Where chains lose their ends by
+/// turns, their nodes are published once for all.
+fn worth(view: View<'_>) -> u32 {
+    const FEW: u32 = 4;
+    const COPIED_A_BLOCK: usize = 16;
+    let copied = view.levels().len() + view.kids().len_of_table();
+    FEW.max((copied / COPIED_A_BLOCK) as u32)
 }
 
 /// Evictions along a chain come in order, either way, and chain after chain:

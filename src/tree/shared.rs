@@ -295,6 +295,11 @@ impl Shared {
     fn hand_in(&self, lane: &Arc<Lane>, names: &[SequenceHash]) -> Next {
         debug_assert!(names.len() <= queue::CHUNK || rank::holds_none(), "a long copy");
         let threads = self.pool.tasks.threads() > 0;
+        // Before the names count. For a figure, and so no part of the models'
+        // search.
+        if !cfg!(kvradix_loom) && lane.queue.unapplied() == 0 {
+            lane.since.store(self.recent_time(), Ordering::Relaxed);
+        }
         let (mut pending, mut listed) = (0, true);
         for (turn, part) in names.chunks(queue::CHUNK).enumerate() {
             let Some(now) = lane.queue.hand_in(part, turn == 0, threads) else {
@@ -303,10 +308,6 @@ impl Shared {
                 self.strays.removals(usize::from(turn == 0), late);
                 return Next::Wait;
             };
-            // For a figure, and so no part of the models' search.
-            if !cfg!(kvradix_loom) && now.pending == part.len() {
-                lane.since.store(self.recent_time(), Ordering::Relaxed);
-            }
             pending = now.pending;
             // Listed anew as soon as one part was not.
             listed &= now.listed;
