@@ -154,6 +154,7 @@ impl Tree {
         } else {
             return 0;
         };
+        fault(Fault::NameFound);
         self.let_go_tail(lane, node, Place::new(node, first), names, guard).unwrap_or(0)
     }
 
