@@ -62,7 +62,7 @@ impl Lane {
     pub(super) fn new(worker: WorkerId, slot: u32, fold: Fold) -> Self {
         Self {
             worker,
-            queue: Queue::default(),
+            queue: Queue::new(),
             since: Counter::new(0),
             scheduled: AtomicBool::new(false),
             closed: AtomicBool::new(false),

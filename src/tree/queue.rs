@@ -23,7 +23,6 @@ const KEPT_FULL: usize = 8;
 /// The queue of one lane. On lines of its own: removers write it while a drain
 /// is at work in the lane.
 #[repr(align(64))]
-#[derive(Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     /// Names ever handed in; changed under the queue's lock.
@@ -60,6 +59,15 @@ pub(super) struct HandedIn {
 }
 
 impl Queue {
+    /// An empty one, of a lane that is not listed.
+    pub(super) fn new() -> Self {
+        Self {
+            waiting: Mutex::default(),
+            handed_in: AtomicUsize::new(0),
+            applied: AtomicUsize::new(0),
+        }
+    }
+
     /// Adds names, at least one and at most `CHUNK`, with which a removal
     /// `begins` or which are more of one, and notes whether the lane is listed
     /// with it; `None` where the queue is closed. Copies no more names than a
@@ -191,7 +199,7 @@ mod tests {
     /// Removals shorter, as long and longer than chunks, taken out in between.
     #[test]
     fn names_come_out_in_their_order_each_removal_counted_where_it_begins() {
-        let (queue, mut handed_in, mut taken) = (Queue::default(), 0, Vec::new());
+        let (queue, mut handed_in, mut taken) = (Queue::new(), 0, Vec::new());
         let (mut removals, mut begun, mut batch) = (0, 0, Vec::new());
         for turn in 0..40 {
             for len in [1, 7, 511, 1, 512, 513, 3, 2_000] {
@@ -224,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_closed_queue_takes_nothing_in_and_gives_out_what_it_has() {
-        let queue = Queue::default();
+        let queue = Queue::new();
         assert!(queue.hand_in(&names(0..3), true, true).is_some());
         assert!(queue.close(), "it was listed");
         assert!(queue.hand_in(&names(3..4), true, true).is_none());
@@ -236,7 +244,7 @@ mod tests {
     /// Fails if an idle queue keeps the buffer of a full chunk.
     #[test]
     fn a_queue_that_was_long_keeps_little_room() {
-        let queue = Queue::default();
+        let queue = Queue::new();
         for _ in 0..100 {
             queue.hand_in(&names(0..512), true, true);
             queue.hand_in(&names(0..188), false, true);
