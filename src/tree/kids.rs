@@ -81,11 +81,6 @@ impl<'a> Kids<'a> {
         Self { slots, count }
     }
 
-    /// How many slots there are.
-    pub(super) fn len_of_table(self) -> usize {
-        self.slots.len()
-    }
-
     /// How many there are, as the slots have it.
     pub(super) fn len(self) -> usize {
         self.slots.iter().filter(|kid| kid.is_some()).count()

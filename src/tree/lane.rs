@@ -23,8 +23,6 @@ pub(super) struct Lane {
     pub(super) since: Counter,
     /// Whether a task of the pool is on its way to this lane.
     pub(super) scheduled: AtomicBool,
-    /// Whether the worker was removed; see `LaneState::closed`.
-    pub(super) closed: AtomicBool,
     pub(super) state: Mutex<LaneState>,
     pub(super) figures: Figures,
     /// Whether the lane is poisoned, as 0 or 1; a figure.
@@ -65,7 +63,6 @@ impl Lane {
             queue: Queue::new(),
             since: Counter::new(0),
             scheduled: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
             state: Mutex::new(LaneState {
                 holdings: Holdings {
                     names: Names::new(slot, fold),

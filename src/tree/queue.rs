@@ -2,9 +2,9 @@
 //!
 //! Behind a lock of its own, which is held for as long as names are copied: a
 //! remover takes it once a call, or for each [`CHUNK`] of a long one, a drain
-//! once for up to as many. What
-//! is told beside the names, that the lane is listed or closed, changes under
-//! the same lock, so nobody hands in names unseen.
+//! once for up to as many. What is told beside the names, that the lane is
+//! listed or closed, changes under the same lock, so nobody hands in names
+//! unseen.
 
 use std::collections::VecDeque;
 
@@ -135,6 +135,11 @@ impl Queue {
         let mut waiting = self.lock();
         waiting.closed = true;
         std::mem::replace(&mut waiting.listed, true)
+    }
+
+    /// Whether the worker was removed: who finds its lane on the list drops it.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     /// Names that are not applied. Of those whose handing in came before, none

@@ -457,9 +457,8 @@ impl Tree {
 /// turns, their nodes are published once for all.
 fn worth(view: View<'_>) -> u32 {
     const FEW: u32 = 4;
-    const COPIED_A_BLOCK: usize = 16;
-    let copied = view.levels().len() + view.kids().len_of_table();
-    FEW.max((copied / COPIED_A_BLOCK) as u32)
+    const BYTES_A_BLOCK: usize = 256;
+    FEW.max((view.bytes() / BYTES_A_BLOCK) as u32)
 }
 
 /// Evictions along a chain come in order, either way, and chain after chain:

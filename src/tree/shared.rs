@@ -402,7 +402,7 @@ impl Shared {
     fn send_listed(this: &Arc<Self>) {
         let mut lanes = Vec::new();
         while let Some(lane) = this.dirty.pop() {
-            if !lane.closed.load(Ordering::Acquire) {
+            if !lane.queue.is_closed() {
                 lanes.push(lane);
             }
         }
@@ -668,12 +668,10 @@ impl Shared {
         lane.figures.add(Figure::LeftBlocks, count);
         turn.state.closed = true;
         this.depart(&lane, &mut turn.state);
-        // Release: who finds it on the list drops it.
-        lane.closed.store(true, Ordering::Release);
-        fault(Fault::Closed);
         // Names that came before are drained here, as unknown ones; a later
         // remover finds the queue closed.
         let listed = lane.queue.close();
+        fault(Fault::Closed);
         let guard = this.drain_locked(&mut turn, guard);
         this.end_event(turn, guard);
         if listed {

@@ -310,6 +310,7 @@ fn apply(reference: &mut ReferenceIndex, op: &Op) {
 /// Where each name stands that is left once these events of one worker are
 /// applied: the path of contents from the root.
 fn places(events: &[Event]) -> BTreeMap<SequenceHash, Vec<LocalHash>> {
+    assert!(ReferenceIndex::new().apply_all(events).is_empty());
     let mut places = BTreeMap::<_, Vec<_>>::new();
     for event in events {
         match event {

@@ -2,10 +2,11 @@
 //! the lookup's entries that go with them.
 
 use kvradix::Index;
-use kvradix::model::Arc;
-use kvradix_loom_tests::{Model, saw, spawn};
+use kvradix_loom_tests::{Model, saw};
 
-use crate::world::{A, B, C, K, depth, extend, remove, settle, settle_empty, shared, small, store};
+use crate::world::{
+    A, B, C, K, depth, extend, on, remove, settle, settle_empty, shared, small, store,
+};
 
 pub const MODELS: &[Model] = &[
     Model::new("store_against_removal_that_empties_the_child", store_or_empty)
@@ -57,15 +58,6 @@ pub const MODELS: &[Model] = &[
         .iterations(600, 12_000)
         .bound(3),
 ];
-
-/// A thread of the model that works on the index.
-fn on(
-    index: &Arc<Index>,
-    f: impl FnOnce(&Index) + Send + 'static,
-) -> kvradix_loom_tests::Thread<()> {
-    let index = index.clone();
-    spawn(move || f(&index))
-}
 
 /// The store is never lost, and no empty node stays linked.
 fn store_or_empty() {

@@ -2,9 +2,9 @@
 
 use kvradix::Index;
 use kvradix::model::{Arc, ring, run_task};
-use kvradix_loom_tests::{Model, Thread, saw, spawn};
+use kvradix_loom_tests::{Model, saw, spawn};
 
-use crate::world::{A, K, depth, remove, settle, settle_empty, shared, small, store};
+use crate::world::{A, K, depth, on, remove, settle, settle_empty, shared, small, store};
 
 pub const MODELS: &[Model] = &[
     Model::new("queued_removal_against_later_store", store_wins).iterations(7, 100).bound(3),
@@ -53,14 +53,6 @@ pub const MODELS: &[Model] = &[
     Model::new("two_first_stores_of_one_worker", first_stores).iterations(40, 700).bound(3),
     Model::new("drop_of_the_index_against_queued_drain", dropped).iterations(4, 100).bound(3),
 ];
-
-fn on<R: Send + 'static>(
-    index: &Arc<Index>,
-    f: impl FnOnce(&Index) -> R + Send + 'static,
-) -> Thread<R> {
-    let index = index.clone();
-    spawn(move || f(&index))
-}
 
 /// One pool thread, run by the model; every removal is worth a task.
 fn pooled() -> Arc<Index> {

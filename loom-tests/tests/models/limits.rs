@@ -1,10 +1,9 @@
 //! The limit of the tree: room is reserved, and given back.
 
-use kvradix::model::Arc;
 use kvradix::{Index, StoreError};
-use kvradix_loom_tests::{Model, Thread, saw, spawn};
+use kvradix_loom_tests::{Model, saw};
 
-use crate::world::{A, B, K, blocks, depth, remove, settle, shared, small, store};
+use crate::world::{A, B, K, blocks, depth, on, remove, settle, shared, small, store};
 
 pub const MODELS: &[Model] = &[
     Model::new("two_stores_at_the_limit", two_stores).iterations(25, 600).bound(3).sees(&["1"]),
@@ -13,14 +12,6 @@ pub const MODELS: &[Model] = &[
         .bound(2)
         .sees(&["refused", "stored"]),
 ];
-
-fn on<R: Send + 'static>(
-    index: &Arc<Index>,
-    f: impl FnOnce(&Index) -> R + Send + 'static,
-) -> Thread<R> {
-    let index = index.clone();
-    spawn(move || f(&index))
-}
 
 /// Whether there was room.
 fn stored(index: &Index, worker: kvradix::WorkerId, names: &[u64]) -> bool {

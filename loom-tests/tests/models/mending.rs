@@ -1,11 +1,12 @@
 //! Healing a poisoned worker beside others. That a panic leaves nodes whole is
 //! what fault-tests show; a model ends at its first panic.
 
-use kvradix::Index;
-use kvradix::model::{Arc, poison};
-use kvradix_loom_tests::{Model, Thread, spawn};
+use kvradix::model::poison;
+use kvradix_loom_tests::Model;
 
-use crate::world::{A, B, K, depth, extend, remove, settle, settle_empty, shared, small, store};
+use crate::world::{
+    A, B, K, depth, extend, on, remove, settle, settle_empty, shared, small, store,
+};
 
 pub const MODELS: &[Model] = &[
     Model::new("reader_against_healing", reader).iterations(100, 2_000).bound(3),
@@ -17,14 +18,6 @@ pub const MODELS: &[Model] = &[
         .iterations(400, 8_000)
         .bound(2),
 ];
-
-fn on<R: Send + 'static>(
-    index: &Arc<Index>,
-    f: impl FnOnce(&Index) -> R + Send + 'static,
-) -> Thread<R> {
-    let index = index.clone();
-    spawn(move || f(&index))
-}
 
 /// Between the panic and the healing the worker is in no answer; after it, it
 /// holds nothing.

@@ -3,11 +3,10 @@
 //!
 //! Blocks 1 and 3 share a bit, 4 and 6 another; 2, 5 and 7 have bits of their own.
 
-use kvradix::Index;
-use kvradix::model::{Arc, share_a_bit};
-use kvradix_loom_tests::{Model, Thread, saw, spawn};
+use kvradix::model::share_a_bit;
+use kvradix_loom_tests::{Model, saw};
 
-use crate::world::{A, B, K, depth, named, remove, settle, settle_empty, shared, small, store};
+use crate::world::{A, B, K, depth, named, on, remove, settle, settle_empty, shared, small, store};
 
 pub const MODELS: &[Model] = &[
     Model::new("reader_against_sibling_of_one_bit_that_leaves", sibling_leaves)
@@ -42,12 +41,6 @@ pub const MODELS: &[Model] = &[
         .bound(3)
         .sees(&["0", "1"]),
 ];
-
-/// A thread of the model that works on the index.
-fn on(index: &Arc<Index>, f: impl FnOnce(&Index) + Send + 'static) -> Thread<()> {
-    let index = index.clone();
-    spawn(move || f(&index))
-}
 
 /// Who stays keeps the bit.
 fn sibling_leaves() {
@@ -101,27 +94,23 @@ fn joins() {
 /// Who comes while the last of its bit leaves has it all the same.
 fn comes() {
     assert!(share_a_bit(&[1, 3]));
-    let index = shared(small());
-    store(&index, A, &[1]);
-    let storing = on(&index, |index| {
-        store(index, B, &[3]);
-        assert_eq!(depth(index, &[3], B), 1, "a child was missed");
-    });
-    remove(&index, A, &[1]);
-    storing.join();
-    settle(&index);
-    assert_eq!(index.stats().nodes, 1);
+    comes_while(1);
 }
 
 /// The same at the very key of who leaves.
 fn comes_again() {
+    comes_while(3);
+}
+
+/// A store of 3 while this block's last holder leaves.
+fn comes_while(leaving: u64) {
     let index = shared(small());
-    store(&index, A, &[3]);
+    store(&index, A, &[leaving]);
     let storing = on(&index, |index| {
         store(index, B, &[3]);
         assert_eq!(depth(index, &[3], B), 1, "a child was missed");
     });
-    remove(&index, A, &[3]);
+    remove(&index, A, &[leaving]);
     storing.join();
     settle(&index);
     assert_eq!(index.stats().nodes, 1);

@@ -10,6 +10,7 @@
 
 use kvradix::model::Arc;
 use kvradix::{Block, Builder, Index, LocalHash, SequenceHash, WorkerId};
+use kvradix_loom_tests::{Thread, spawn};
 
 /// Worker `id`.
 pub const fn worker(id: u64) -> WorkerId {
@@ -40,6 +41,15 @@ pub fn small() -> Builder {
 /// Shared, as a router would share it.
 pub fn shared(builder: Builder) -> Arc<Index> {
     Arc::new(builder.build())
+}
+
+/// A thread of the model that works on the index.
+pub fn on<R: Send + 'static>(
+    index: &Arc<Index>,
+    f: impl FnOnce(&Index) -> R + Send + 'static,
+) -> Thread<R> {
+    let index = index.clone();
+    spawn(move || f(&index))
 }
 
 /// Stores a chain of blocks from the root.
