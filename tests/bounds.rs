@@ -391,8 +391,8 @@ fn hubs_that_grow_and_shrink_give_memory_back() {
                 assert!(live < before, "{live} bytes for {keep} children, {before} for more");
                 before = live;
             }
-            let live = watch.live_within(full / 8);
-            assert!(live <= full / 8, "{live} bytes of {full} for few children");
+            let live = watch.live_within(full / 7);
+            assert!(live <= full / 7, "{live} bytes of {full} for few children");
             watch.index.clear(worker(1));
             watch.look(0);
         }

@@ -11,6 +11,14 @@ pub enum Mutant {
     ViewPublishRelaxed,
     /// A view is loaded without an acquire.
     ViewLoadRelaxed,
+    /// The columns of a sole holder's run are loaded without an acquire.
+    ColumnsLoadRelaxed,
+    /// They are shown without a release.
+    ColumnsMoveRelaxed,
+    /// The state is not looked at again once the columns were loaded.
+    ColumnsUnchecked,
+    /// Shorter columns are shown before the view that does with them.
+    ColumnsCutEarly,
     /// Nobody pins; asked for in the stand-ins alone.
     #[cfg_attr(not(kvradix_loom), allow(dead_code))]
     NoPin,

@@ -17,7 +17,7 @@ use crate::sync::{Mutant, Word, mutant};
 use crate::{Block, LocalHash, SequenceHash};
 
 /// Slots of columns that are kept however short the run becomes.
-pub(super) const KEPT_SLOTS: u32 = 64;
+pub(super) const KEPT_SLOTS: u32 = if cfg!(kvradix_loom) { 8 } else { 64 };
 
 /// The columns of one run.
 pub(super) struct Columns {
@@ -57,9 +57,10 @@ impl Columns {
         Self { words, cap, high: 0 }
     }
 
-    /// Where the allocation begins, for a prefetch.
-    pub(super) fn start(&self) -> *const Word {
-        self.words.as_ptr()
+    /// Where the allocation begins.
+    #[inline]
+    pub(super) fn start(&self) -> NonNull<Word> {
+        self.words
     }
 
     /// Slots of each column.

@@ -221,7 +221,7 @@ impl<'n> Edit<'n> {
         self.made += columns.bytes();
         let before = std::mem::replace(&mut self.half.columns, columns);
         self.replaced.columns = Some(before);
-        self.node.moved_columns(&self.half);
+        self.node.move_columns(&self.half);
         self.touched = true;
         fault(Fault::ColumnsReplaced);
     }
@@ -282,16 +282,22 @@ impl<'n> Edit<'n> {
     #[inline(always)]
     pub(super) fn commit(&mut self, view: Option<ViewBox>, scratch: &mut Scratch) {
         if let Some(view) = view {
-            if let Some(columns) = self.cut.take() {
+            let cut = self.cut.take().map(|columns| {
                 self.made += columns.bytes();
-                let before = std::mem::replace(&mut self.half.columns, columns);
-                self.replaced.columns = Some(before);
-                self.node.moved_columns(&self.half);
-            }
+                std::mem::replace(&mut self.half.columns, columns)
+            });
             scratch.delta.tree_blocks += i64::from(self.len) - i64::from(self.view.len());
-            scratch.retired.made(std::mem::take(&mut self.made) + view.get().bytes());
-            let before = self.node.publish(&mut self.half, view);
-            scratch.retired.push(Retired::View(before));
+            scratch.retired.made(std::mem::take(&mut self.made) + view.bytes());
+            if cut.is_some() && mutant(Mutant::ColumnsCutEarly) {
+                self.node.move_columns(&self.half);
+            }
+            if let Some(before) = self.node.publish(&mut self.half, view) {
+                scratch.retired.push(Retired::View(before));
+            }
+            if let Some(before) = cut {
+                self.node.move_columns(&self.half);
+                self.replaced.columns = Some(before);
+            }
             self.replaced.hand_over(&mut scratch.retired);
         }
         self.published = true;

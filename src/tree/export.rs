@@ -185,7 +185,8 @@ impl<'a> Export<'a> {
     fn read(&self, node: &Node, len: u32) -> Vec<Seen> {
         let guard = pin();
         let half = node.read(Rank::Child);
-        let levels = node.view(&guard).levels();
+        let view = node.view(&guard);
+        let levels = view.levels();
         let see = |at| Seen {
             local: half.columns.local(at),
             column_name: half.columns.name(at),

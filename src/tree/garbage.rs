@@ -42,7 +42,7 @@ impl Retired {
     #[inline]
     fn bytes(&self) -> usize {
         match self {
-            Retired::View(view) => view.get().bytes(),
+            Retired::View(view) => view.bytes(),
             Retired::Columns(columns) => columns.bytes(),
             Retired::Node(_, bytes) => *bytes,
             Retired::Slots(slots) => slots.get().bytes(),

@@ -93,18 +93,19 @@ impl Tree {
         // Nor is there to be room for what was not appended.
         let cut = half.columns.cut(view.len()).map(|columns| {
             retired.made(columns.bytes());
-            let before = std::mem::replace(&mut half.columns, columns);
-            node.moved_columns(half);
-            before
+            std::mem::replace(&mut half.columns, columns)
         });
 
         let few = half.children.few().iter();
         let kids: Vec<Kid> = few.map(|child| Kid::new(&child.node, self.fold)).collect();
         let window = half.columns.window(view.len());
         let next = ViewBox::new(window, &levels, &kids[..], half.hub());
-        retired.made(next.get().bytes());
-        retired.push(Retired::View(node.publish(half, next)));
+        retired.made(next.bytes());
+        if let Some(before) = node.publish(half, next) {
+            retired.push(Retired::View(before));
+        }
         if let Some(columns) = cut {
+            node.move_columns(half);
             retired.push(Retired::Columns(columns));
         }
     }
@@ -156,7 +157,8 @@ impl Tree {
         if node.is_root() || half.detached {
             return true;
         }
-        let (view, levels) = (node.view(guard), node.view(guard).levels());
+        let view = node.view(guard);
+        let levels = view.levels();
         let children_end = half.children.end(None);
         levels::cutoff_of(levels, slot) == 0
             && half.mask(slot).is_none()

@@ -7,7 +7,7 @@ use super::levels::{self, Level};
 use super::mask::Mask;
 use super::view::{Published, View, ViewBox, expose};
 use crate::sync::rank::Rank;
-use crate::sync::{Arc, Guard, Hint, ReadGuard, RwLock, Weak, Witness, Word, WriteGuard, prefetch};
+use crate::sync::{Arc, Guard, ReadGuard, RwLock, Weak, Witness, WriteGuard, prefetch};
 use crate::{LocalHash, SequenceHash};
 
 /// The offset of the node that hangs nowhere.
@@ -21,8 +21,6 @@ const ROOT: u32 = u32::MAX;
 pub(crate) struct Node {
     half: RwLock<Half>,
     view: Published,
-    /// Where the columns are, or were.
-    columns_hint: Hint<Word>,
     /// The run's first block; never changes.
     first: LocalHash,
     /// How many blocks of the parent's run lie above; never changes.
@@ -157,8 +155,7 @@ impl Node {
     ) -> Arc<Self> {
         let view = ViewBox::new(columns.window(len), levels, Kids::default(), None);
         let node = Arc::new(Self {
-            view: Published::new(view),
-            columns_hint: Hint::new(columns.start()),
+            view: Published::new(view, &columns),
             first: columns.local(0),
             offset,
             witness: Witness::new(),
@@ -179,8 +176,7 @@ impl Node {
         let columns = Columns::empty();
         let view = ViewBox::new(columns.window(0), &[], Kids::default(), Some(&hub));
         let node = Arc::new(Self {
-            view: Published::new(view),
-            columns_hint: Hint::new(columns.start()),
+            view: Published::new(view, &columns),
             first: LocalHash(0),
             offset: ROOT,
             witness: Witness::new(),
@@ -214,12 +210,10 @@ impl Node {
         self.offset
     }
 
-    /// Has the processor fetch the view, and the columns while it still waits
-    /// for the view that leads to them: one miss less in a row.
+    /// Has the processor fetch the view and the columns.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         self.view.prefetch();
-        self.columns_hint.prefetch();
     }
 
     /// Has the processor fetch a node that will be owned once more, or asked
@@ -230,9 +224,11 @@ impl Node {
         prefetch(node.wrapping_byte_add(std::mem::offset_of!(Node, offset)));
     }
 
-    /// Notes where the columns are now.
-    pub(super) fn moved_columns(&self, half: &Half) {
-        self.columns_hint.set(half.columns.start());
+    /// Shows readers where the half's columns are now: longer ones before the
+    /// view that needs them is published, shorter ones after the view that does
+    /// without.
+    pub(super) fn move_columns(&self, half: &Half) {
+        self.view.move_columns(&half.columns);
     }
 
     /// The view of this moment.
@@ -242,11 +238,12 @@ impl Node {
         self.view.load(guard)
     }
 
-    /// Publishes the next view; the one before is to be retired. The caller
-    /// holds the lock exclusively, which the half he shows proves.
+    /// Publishes the next view; the one before, if that is an allocation, is
+    /// to be retired. The caller holds the lock exclusively, which the half he
+    /// shows proves.
     #[inline]
     #[must_use]
-    pub(super) fn publish(&self, _: &mut Half, view: ViewBox) -> ViewBox {
+    pub(super) fn publish(&self, _: &mut Half, view: ViewBox) -> Option<ViewBox> {
         self.view.publish(view)
     }
 

@@ -93,7 +93,8 @@ impl Tree {
                 continue;
             }
             let (half, slot, at) = (node.read(Rank::Child), lane.names.slot, place.at());
-            let levels = node.view(guard).levels();
+            let view = node.view(guard);
+            let levels = view.levels();
             if half.holds(levels, slot, at) {
                 found.push((place, false));
                 let holed = half.mask(slot).is_some();

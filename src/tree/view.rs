@@ -4,12 +4,16 @@
 //! A writer that holds the node's lock builds the next one and publishes it
 //! with one store; a reader loads it under its pin. The view that was
 //! replaced is retired, never dropped at once.
+//!
+//! Most nodes are a suffix that one worker holds whole, with nothing below it.
+//! Such a view is no allocation: the holder's slot and the run's length stand
+//! in the word where else the pointer is, and the columns beside it.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::num::NonZero;
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -41,10 +45,23 @@ struct Header {
 
 /// An immutable picture of a node that somebody keeps alive for `'a`.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a>(NonNull<Header>, PhantomData<&'a Header>);
+pub(super) struct View<'a> {
+    /// `None` where it is no allocation.
+    header: Option<&'a Header>,
+    window: Window,
+    /// The one level where there is no header.
+    sole: Level,
+}
 
-/// A view not yet published, or no longer.
+/// A view not yet published, or no longer: an allocation, or a sole holder's
+/// word.
 pub(super) struct ViewBox(NonNull<Header>);
+
+/// The bit that tells a sole holder's word from an address.
+const SOLE: usize = 1;
+/// Where in such a word the holder's slot begins; the run's length is below.
+const SLOT_AT: u32 = 32;
+const _: () = assert!(usize::BITS == 64 && (MAX_RUN as usize) << 1 < 1 << SLOT_AT);
 
 // SAFETY: a view is immutable; what it points at is reached under a pin only.
 unsafe impl Send for ViewBox {}
@@ -75,6 +92,12 @@ impl ViewBox {
         const { assert!(MAX_RUN <= u16::MAX as u32) };
         let kids = kids.into();
         let count = kids.count();
+        if let [level] = levels
+            && (count, level.cutoff, level.bits.is_power_of_two()) == (0, window.len(), true)
+            && hub.is_none()
+        {
+            return Self::sole(level.chunk * 64 + level.bits.trailing_zeros(), window.len());
+        }
         let (layout, slots_at) = layout(levels.len(), count);
         let header = Header {
             words: window.start(),
@@ -110,16 +133,38 @@ impl ViewBox {
 }
 
 impl ViewBox {
-    /// The view.
-    pub(super) fn get(&self) -> View<'_> {
-        View(self.0, PhantomData)
+    /// A view of a run of `len` blocks that `slot` alone holds, all of them.
+    fn sole(slot: u32, len: u32) -> Self {
+        let word = (slot as usize) << SLOT_AT | (len as usize) << 1 | SOLE;
+        Self(NonNull::without_provenance(NonZero::new(word).expect("a bit is set")))
+    }
+
+    fn is_sole(&self) -> bool {
+        self.0.addr().get() & SOLE != 0
+    }
+
+    /// The allocation, if it is one.
+    fn header(&self) -> Option<&Header> {
+        if self.is_sole() {
+            return None;
+        }
+        // SAFETY: `new` put it there, and this box owns it.
+        Some(unsafe { self.0.as_ref() })
+    }
+
+    /// Bytes of the allocation.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.header().map_or(0, |header| header.layout().0.size())
     }
 }
 
 impl Drop for ViewBox {
     /// Who drops a view that was published has waited for the readers.
+    #[inline]
     fn drop(&mut self) {
-        let layout = self.get().layout().0;
+        let Some(header) = self.header() else { return };
+        let layout = header.layout().0;
         // SAFETY: the allocation of `new`, owned by this box alone; levels
         // and kids need no drop.
         unsafe {
@@ -129,61 +174,66 @@ impl Drop for ViewBox {
     }
 }
 
-impl<'a> View<'a> {
-    #[inline]
-    fn header(self) -> &'a Header {
-        // SAFETY: `ViewBox::new` put it there, and it lives for `'a`.
-        unsafe { self.0.as_ref() }
-    }
-
+impl Header {
     /// The allocation, and where the kids' slots are in it.
     #[inline]
-    fn layout(self) -> (Layout, usize) {
-        layout(self.header().levels as usize, self.header().kids as usize)
+    fn layout(&self) -> (Layout, usize) {
+        layout(self.levels as usize, self.kids as usize)
+    }
+}
+
+impl<'a> View<'a> {
+    /// The view of this allocation.
+    #[inline]
+    fn of(header: &'a Header) -> Self {
+        let window = Window::new(header.words, u32::from(header.len));
+        Self { header: Some(header), window, sole: Level { cutoff: 0, chunk: 0, bits: 0 } }
+    }
+
+    /// The view of a sole holder's word.
+    #[inline]
+    fn of_sole(word: usize, words: NonNull<Word>) -> Self {
+        let (slot, len) = ((word >> SLOT_AT) as u32, (word as u32) >> 1);
+        let sole = Level { cutoff: len, chunk: slot / 64, bits: 1 << (slot % 64) };
+        Self { header: None, window: Window::new(words, len), sole }
     }
 
     /// Blocks of the run.
     #[inline]
-    pub(super) fn len(self) -> u32 {
-        u32::from(self.header().len)
-    }
-
-    /// What it shows of the columns.
-    #[inline]
-    fn window(self) -> Window {
-        Window::new(self.header().words, self.len())
+    pub(super) fn len(&self) -> u32 {
+        self.window.len()
     }
 
     /// Whether it shows these columns.
-    pub(super) fn shows(self, columns: &Columns) -> bool {
-        self.window().is_of(columns)
+    pub(super) fn shows(&self, columns: &Columns) -> bool {
+        self.window.is_of(columns)
     }
 
     /// Bytes of the allocation.
     #[inline]
-    pub(super) fn bytes(self) -> usize {
-        self.layout().0.size()
+    pub(super) fn bytes(&self) -> usize {
+        self.header.map_or(0, |header| header.layout().0.size())
     }
 
     /// Who holds how much of the run, the shallowest level first.
     #[inline]
-    pub(super) fn levels(self) -> &'a [Level] {
+    pub(super) fn levels(&self) -> &[Level] {
+        let Some(header) = self.header else { return slice::from_ref(&self.sole) };
         // SAFETY: `ViewBox::new` put so many there.
         unsafe {
-            let first = self.0.byte_add(LEVELS_AT).cast();
-            slice::from_raw_parts(first.as_ptr(), self.header().levels as usize)
+            let first = NonNull::from(header).byte_add(LEVELS_AT).cast();
+            slice::from_raw_parts(first.as_ptr(), header.levels as usize)
         }
     }
 
     /// The children, where they are few.
     #[inline]
-    pub(super) fn kids(self) -> Kids<'a> {
-        let Header { levels, kids, .. } = self.header();
-        let slots_at = LEVELS_AT + *levels as usize * size_of::<Level>();
-        let count = usize::from(*kids);
+    pub(super) fn kids(&self) -> Kids<'a> {
+        let Some(header) = self.header else { return Kids::default() };
+        let (slots_at, count) = (header.layout().1, usize::from(header.kids));
         // SAFETY: `ViewBox::new` put so many there.
         let slots = unsafe {
-            let first = self.0.byte_add(slots_at).cast();
+            let first = NonNull::from(header).byte_add(slots_at).cast();
             slice::from_raw_parts(first.as_ptr(), slots_for(count))
         };
         Kids::new(slots, count)
@@ -191,32 +241,32 @@ impl<'a> View<'a> {
 
     /// The table of the children, where they are many.
     #[inline]
-    pub(super) fn hub(self) -> Option<&'a Hub> {
+    pub(super) fn hub(&self) -> Option<&'a Hub> {
         // SAFETY: a hub is retired after the last view that names it, so it
         // lives as long as the pin under which this view was loaded.
-        self.header().hub.map(|hub| unsafe { hub.as_ref() })
+        self.header?.hub.map(|hub| unsafe { hub.as_ref() })
     }
 
     /// How many of the run's blocks from `from` on equal `query`'s.
     #[inline]
-    pub(super) fn common_prefix(self, from: u32, query: &[LocalHash]) -> u32 {
+    pub(super) fn common_prefix(&self, from: u32, query: &[LocalHash]) -> u32 {
         // SAFETY: columns are retired after the last view that names them.
-        unsafe { self.window().common_prefix(from, query) }
+        unsafe { self.window.common_prefix(from, query) }
     }
 
     /// Whether the run has such a block at `at`.
     #[inline]
-    pub(super) fn has_block(self, at: u32, block: &Block) -> bool {
+    pub(super) fn has_block(&self, at: u32, block: &Block) -> bool {
         at < self.len() && self.common_prefix(at, &[block.local]) > 0
     }
 
     /// The same as `common_prefix` for a batch of blocks.
     #[inline]
-    pub(super) fn common_blocks(self, from: u32, blocks: &[Block]) -> u32 {
+    pub(super) fn common_blocks(&self, from: u32, blocks: &[Block]) -> u32 {
         if from >= self.len() { 0 } else { self.compare_blocks(from, blocks) }
     }
 
-    fn compare_blocks(self, from: u32, blocks: &[Block]) -> u32 {
+    fn compare_blocks(&self, from: u32, blocks: &[Block]) -> u32 {
         let mut locals = [LocalHash::default(); 32];
         let mut equal = 0;
         for part in blocks.chunks(locals.len()) {
@@ -236,7 +286,7 @@ impl<'a> View<'a> {
     /// `local`.
     #[inline]
     pub(super) fn child<'g>(
-        self,
+        &self,
         offset: u32,
         local: LocalHash,
         fold: Fold,
@@ -256,13 +306,22 @@ impl<'a> View<'a> {
     }
 }
 
-/// The pointer that readers load.
-pub(super) struct Published(AtomicPtr<Header>);
+/// What readers load of a node.
+pub(super) struct Published {
+    /// A view's address, or a sole holder's word.
+    state: AtomicPtr<Header>,
+    /// Where the columns are, for a sole holder's word; else where they are or
+    /// were, for a prefetch.
+    columns: AtomicPtr<Word>,
+}
 
 impl Published {
-    /// Publishes a first view.
-    pub(super) fn new(view: ViewBox) -> Self {
-        Self(AtomicPtr::new(ManuallyDrop::new(view).0.as_ptr()))
+    /// Publishes a first view, of these columns.
+    pub(super) fn new(view: ViewBox, columns: &Columns) -> Self {
+        Self {
+            state: AtomicPtr::new(ManuallyDrop::new(view).0.as_ptr()),
+            columns: AtomicPtr::new(columns.start().as_ptr()),
+        }
     }
 
     /// The view of this moment.
@@ -272,48 +331,81 @@ impl Published {
         // into the view, the columns and new children is there.
         let acquire =
             if mutant(Mutant::ViewLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
-        // SAFETY: a published pointer is never null; views are retired through
-        // the epoch, and the guard was pinned before this load.
-        let view = View(unsafe { NonNull::new_unchecked(self.0.load(acquire)) }, PhantomData);
-        view.header().witness.read();
-        view
+        let mut state = self.state.load(acquire);
+        loop {
+            let word = state.addr();
+            if word & SOLE == 0 {
+                // SAFETY: an address that was published; views are retired
+                // through the epoch, and the guard was pinned before this load.
+                let header = unsafe { &*state };
+                header.witness.read();
+                return View::of(header);
+            }
+            // Acquire: pairs with the release in `move_columns`. Who sees
+            // columns sees the state before them, and looks for a later one.
+            let columns = self.columns.load(match mutant(Mutant::ColumnsLoadRelaxed) {
+                true => Ordering::Relaxed,
+                false => Ordering::Acquire,
+            });
+            let before = state;
+            state = self.state.load(acquire);
+            if state == before || mutant(Mutant::ColumnsUnchecked) {
+                // SAFETY: columns' address is never null.
+                return View::of_sole(word, unsafe { NonNull::new_unchecked(columns) });
+            }
+        }
     }
 
-    /// Has the processor fetch the view of this moment. Not in the models,
-    /// where a load is a step of the search.
+    /// Has the processor fetch the view of this moment, and the columns while
+    /// it still waits for the view that leads to them: one miss less in a row.
+    /// Not in the models, where a load is a step of the search.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         if !cfg!(kvradix_loom) {
-            prefetch(self.0.load(Ordering::Relaxed));
+            prefetch(self.state.load(Ordering::Relaxed));
+            prefetch(self.columns.load(Ordering::Relaxed));
         }
     }
 
     /// Makes `view` the one that readers load from now on. The one before is
-    /// the result, to be retired. Only under the node's exclusive lock.
+    /// the result, to be retired, if it is an allocation. Only under the node's
+    /// exclusive lock.
     #[inline]
     #[must_use]
-    pub(super) fn publish(&self, view: ViewBox) -> ViewBox {
+    pub(super) fn publish(&self, view: ViewBox) -> Option<ViewBox> {
         let next = ManuallyDrop::new(view).0.as_ptr();
         // Relaxed: only the holder of the lock changes it.
-        let before = self.0.load(Ordering::Relaxed);
+        let before = self.state.load(Ordering::Relaxed);
         // Release: pairs with the acquire in `load`.
         let release = match () {
             () if mutant(Mutant::ViewPublishRelaxed) => Ordering::Relaxed,
             () if mutant(Mutant::Harmless) => Ordering::SeqCst,
             () => Ordering::Release,
         };
-        self.0.store(next, release);
-        // SAFETY: a published pointer is never null.
-        ViewBox(unsafe { NonNull::new_unchecked(before) })
+        self.state.store(next, release);
+        // SAFETY: a state is never null.
+        let before = ViewBox(unsafe { NonNull::new_unchecked(before) });
+        (!before.is_sole()).then_some(before)
+    }
+
+    /// Shows where the columns are now: longer ones before the view that needs
+    /// them is published, shorter ones after the view that does without. Only
+    /// under the node's exclusive lock.
+    #[inline]
+    pub(super) fn move_columns(&self, columns: &Columns) {
+        // Release: pairs with the acquire in `load`.
+        let release =
+            if mutant(Mutant::ColumnsMoveRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        self.columns.store(columns.start().as_ptr(), release);
     }
 }
 
 impl Drop for Published {
     fn drop(&mut self) {
         // Relaxed would do: whoever drops the node has waited for all.
-        let view = self.0.load(Ordering::Acquire);
-        // SAFETY: the pointer is owned here, and no reader is left.
-        drop(ViewBox(unsafe { NonNull::new_unchecked(view) }));
+        let state = self.state.load(Ordering::Acquire);
+        // SAFETY: the state is owned here, never null, and no reader is left.
+        drop(ViewBox(unsafe { NonNull::new_unchecked(state) }));
     }
 }
 

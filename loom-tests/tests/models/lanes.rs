@@ -24,7 +24,7 @@ pub const MODELS: &[Model] = &[
         .iterations(60, 1_000)
         .bound(3),
     Model::new("removal_above_the_bound_against_the_alarm", part)
-        .iterations(700, 9_000)
+        .iterations(400, 9_000)
         .bound(3)
         .sees(&["0", "1"]),
     Model::new("flush_against_removal_of_another_thread", flush_beside)

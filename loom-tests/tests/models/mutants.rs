@@ -72,6 +72,30 @@ pub const MUTANTS: &[Negative] = &[
         "Causality violation",
     ),
     kills(
+        "ColumnsMoveRelaxed",
+        "the columns of a sole holder's run are shown by a release",
+        "reader_against_append_into_a_copy",
+        "Causality violation",
+    ),
+    kills(
+        "ColumnsLoadRelaxed",
+        "the columns of a sole holder's run are loaded by an acquire",
+        "reader_against_append_into_a_copy",
+        "Causality violation",
+    ),
+    kills(
+        "ColumnsUnchecked",
+        "who has loaded the columns looks at the run's state once more",
+        "reader_against_trim_and_reappend",
+        "Causality violation",
+    ),
+    kills(
+        "ColumnsCutEarly",
+        "shorter columns are shown after the view that does with them",
+        "reader_against_columns_that_are_cut",
+        "read beyond their end",
+    ),
+    kills(
         "FreeAtOnce",
         "what an event retired waits for the pins",
         "reader_against_detach",
@@ -178,7 +202,7 @@ pub const MUTANTS: &[Negative] = &[
         "LinkedUnlocked",
         "a new child stays locked until its blocks are named",
         "new_child_against_its_holder_by_another_name",
-        "left behind",
+        "counted and seen",
     ),
     kills(
         "HubPutRelaxed",

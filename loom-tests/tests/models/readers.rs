@@ -9,12 +9,28 @@ use crate::world::{A, B, C, K, depth, extend, named, remove, settle, shared, sma
 pub const MODELS: &[Model] = &[
     Model::new("reader_against_append", append).iterations(70, 1_000).sees(&["2", "3"]),
     Model::new("reader_against_append_into_a_copy", append_copy)
-        .iterations(70, 1_000)
+        .iterations(70, 6_000)
         .sees(&["1", "2"]),
     Model::new("reader_against_trim_and_reappend", reappend)
         .iterations(70, 1_000)
         .bound(3)
         .sees(&["1", "2"]),
+    Model::new("reader_of_what_a_sole_run_becomes", reappend_seen)
+        .iterations(70, 2_000)
+        .bound(3)
+        .sees(&["1", "2"]),
+    Model::new("reader_against_columns_that_are_cut", cut)
+        .iterations(50, 2_000)
+        .bound(3)
+        .sees(&["2"]),
+    Model::new("reader_against_sole_run_that_is_shared_for_a_while", shared_run)
+        .iterations(2_000, 20_000)
+        .bound(3)
+        .sees(&["0", "1", "2", "3"]),
+    Model::new("reader_against_sole_run_that_has_a_child_for_a_while", branched_run)
+        .iterations(500, 6_000)
+        .bound(3)
+        .sees(&["0", "1", "2"]),
     Model::new("reader_against_detach", detach).iterations(30, 600).bound(3).sees(&["1", "2"]),
     Model::new("reader_against_new_child_in_a_table", new_child)
         .iterations(3, 50)
@@ -124,6 +140,68 @@ fn reappend() {
     extend(&index, A, 1, &[3]);
     reader.join();
     assert_eq!(depth(&index, &[1, 3], A), 2);
+    settle(&index);
+}
+
+/// The run's state is the same word again, of other columns.
+fn reappend_seen() {
+    let index = shared(small());
+    store(&index, A, &[1]);
+    extend(&index, A, 1, &[2]);
+    let reader = reads(&index, |index| saw(depth(index, &[1, 3], A)));
+    remove(&index, A, &[2]);
+    extend(&index, A, 1, &[3]);
+    reader.join();
+    settle(&index);
+}
+
+/// Behind what is left of the locals stand the names: who looked for more
+/// would find block 1's.
+fn cut() {
+    let index = shared(small().run_blocks(16));
+    let run: Vec<_> = (1..=16).map(|n| named(98 + n, n)).collect();
+    index.store(A, None, &run).expect("a root store is accepted");
+    remove(&index, A, &(103..=114).rev().collect::<Vec<_>>());
+    let reader = reads(&index, |index| {
+        let depth = depth(index, &[1, 2, 99], A);
+        assert_eq!(depth, 2, "columns that were cut were read beyond their end");
+        saw(depth);
+    });
+    remove(&index, A, &[102, 101]);
+    reader.join();
+    settle(&index);
+}
+
+/// Sole, of two, longer, sole again; its first holder is never short.
+fn shared_run() {
+    let index = shared(small());
+    store(&index, A, &[1, 2]);
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 2, 3]));
+        assert_eq!(found.depth_of(A), 2, "a stable holder is short");
+        saw(found.depth_of(B));
+    });
+    store(&index, B, &[1, 2]);
+    extend(&index, B, 2, &[3]);
+    remove(&index, B, &[3, 2, 1]);
+    reader.join();
+    settle(&index);
+}
+
+/// Sole, with a child, sole again.
+fn branched_run() {
+    let index = shared(small());
+    store(&index, A, &[1, 2]);
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 3]));
+        let depth = found.depth_of(A);
+        assert!(depth >= 1, "a stable holder is short");
+        saw(found.depth_of(B));
+    });
+    store(&index, B, &[1, 3]);
+    remove(&index, B, &[3, 1]);
+    reader.join();
+    assert_eq!(depth(&index, &[1, 2], A), 2);
     settle(&index);
 }
 
