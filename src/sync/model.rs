@@ -56,6 +56,25 @@ pub use swap::ArcSwap;
 
 pub fn prefetch<T>(_: *const T) {}
 
+/// An address that is only prefetched: nothing to search.
+pub struct Hint<T>(std::marker::PhantomData<fn() -> T>);
+
+impl<T> Hint<T> {
+    pub fn new(_: *const T) -> Self {
+        Self(std::marker::PhantomData)
+    }
+
+    pub fn set(&self, _: *const T) {}
+
+    pub fn prefetch(&self) {}
+}
+
+impl<T> Clone for Hint<T> {
+    fn clone(&self) -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
 /// Left out of the search.
 pub type Counter = std::sync::atomic::AtomicU64;
 

@@ -363,6 +363,18 @@ impl<T> Hint<T> {
     pub(crate) fn get(&self) -> *const T {
         self.0.load(super::Ordering::Relaxed)
     }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.get());
+    }
+}
+
+impl<T> Clone for Hint<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self::new(self.get())
+    }
 }
 
 /// A map sharded by its keys' hashes, each shard behind a lock of its own.

@@ -63,7 +63,7 @@ impl Replaced {
 }
 
 /// How the few children change.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum KidChange<'a> {
     Same,
     Added(Kid),

@@ -176,6 +176,16 @@ impl Hub {
         self.spot(self.key(offset, local)).find(guard)
     }
 
+    /// Notes where readers of `child` go on from it. The caller has a pin.
+    pub(super) fn point_ahead(&self, child: &Node) {
+        let hash = self.hash_of(child);
+        // SAFETY: arrays are retired through the epoch when replaced, and the
+        // caller was pinned before this load.
+        if let Some(slots) = unsafe { self.shard(hash).slots() } {
+            slots.point_ahead(hash, child);
+        }
+    }
+
     /// Locks the shard of a key for a change of it. The caller holds the
     /// parent's lock, shared at least.
     pub(super) fn lock(&self, offset: u32, local: LocalHash) -> Locked<'_> {
@@ -489,6 +499,15 @@ impl Locked<'_> {
             let hashes = children.map(|child| self.hub.hash_of(unsafe { child.as_ref() }));
             sieve.keep(self.hash, self.hub.more.len().max(1), hashes);
         }
+    }
+}
+
+#[cfg(all(test, not(kvradix_loom)))]
+impl Hub {
+    /// What is noted of where readers of `child` go on.
+    pub(super) fn noted(&self, child: &Node) -> Option<*const super::view::Ahead> {
+        let locked = self.lock(child.offset(), child.first());
+        locked.slots().and_then(|slots| slots.noted(locked.hash, child))
     }
 }
 

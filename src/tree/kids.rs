@@ -1,21 +1,26 @@
 //! The children of a node that has few, as its view names them: a small hash
-//! table in the view itself, of one word a slot.
+//! table in the view itself, of two words a slot.
 //!
-//! A word has a child's address and the tag of its key, which also says where
+//! The first has a child's address and the tag of its key, which also says where
 //! in the table the search begins: so a view is made of the one before without
 //! a look at any child, and who looks for a key reads one line of the table
-//! and the child.
+//! and the child. The second notes where its readers go on.
 
 use super::key::{Key, MOST_LISTED};
 use super::node::Node;
 use super::place::{SPARE_BITS, pack, unpack_bits, unpack_node};
+use super::view::Ahead;
 use crate::LocalHash;
-use crate::sync::{Arc, Fold};
+use crate::sync::{Arc, Fold, Hint};
 
-/// A child's word; 0 in a slot that has none.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct Kid(u64);
+/// A child's slot.
+#[derive(Clone)]
+pub(super) struct Kid {
+    /// The child's address and the tag of its key; 0 where there is none.
+    word: u64,
+    /// What readers of the child ask for next, or asked for.
+    ahead: Hint<Ahead>,
+}
 
 /// The table of a view.
 #[derive(Clone, Copy, Default)]
@@ -52,25 +57,30 @@ pub(super) const fn slots_for(kids: usize) -> usize {
 const _: () = assert!(slots_for(MOST_LISTED) <= 1 << SPARE_BITS, "a tag is too short");
 
 impl Kid {
-    const NONE: Kid = Kid(0);
-
     /// Names `node`; its parent's half owns it for as long as views do.
     pub(super) fn new(node: &Arc<Node>, fold: Fold) -> Self {
-        Self(pack(node, Key::new(fold, node.offset(), node.first()).tag()))
+        let word = pack(node, Key::new(fold, node.offset(), node.first()).tag());
+        Self { word, ahead: Hint::new(node.ahead()) }
     }
 
-    fn is_some(self) -> bool {
-        self.0 != Self::NONE.0
+    /// An empty slot.
+    #[cfg(all(test, not(kvradix_loom)))]
+    fn none() -> Self {
+        Self { word: 0, ahead: Hint::new(std::ptr::null()) }
+    }
+
+    fn is_some(&self) -> bool {
+        self.word != 0
     }
 
     /// Whether it names this very node.
-    fn is(self, node: &Node) -> bool {
-        std::ptr::eq(unpack_node(self.0), node)
+    fn is(&self, node: &Node) -> bool {
+        std::ptr::eq(unpack_node(self.word), node)
     }
 
     /// Where a table of so many slots is searched for it first.
-    fn home(self, slots: usize) -> usize {
-        unpack_bits(self.0) as usize & (slots - 1)
+    fn home(&self, slots: usize) -> usize {
+        unpack_bits(self.word) as usize & (slots - 1)
     }
 }
 
@@ -99,13 +109,29 @@ impl<'a> Kids<'a> {
         local: LocalHash,
         fold: Fold,
     ) -> impl Iterator<Item = *const Node> {
-        let Self { slots, .. } = self;
         let tag = Key::new(fold, offset, local).tag();
+        let alike = self.probe(tag).filter(move |kid| unpack_bits(kid.word) == tag);
+        alike.map(|kid| {
+            kid.ahead.prefetch();
+            unpack_node(kid.word).cast_const()
+        })
+    }
+
+    /// Notes where readers of `child` go on from it.
+    pub(super) fn point_ahead(self, child: &Node, fold: Fold) {
+        let tag = Key::new(fold, child.offset(), child.first()).tag();
+        if let Some(kid) = self.probe(tag).find(|kid| kid.is(child)) {
+            kid.ahead.set(child.ahead());
+        }
+    }
+
+    /// The slots from the home of a tag to the first empty one.
+    #[inline]
+    fn probe(self, tag: u32) -> impl Iterator<Item = &'a Kid> {
+        let Self { slots, .. } = self;
         let mask = slots.len().wrapping_sub(1);
-        let probed = (0..slots.len()).map(move |step| slots[(tag as usize + step) & mask]);
-        let named = probed.take_while(|kid| kid.is_some());
-        let alike = named.filter(move |kid| unpack_bits(kid.0) == tag);
-        alike.map(|kid| unpack_node(kid.0).cast_const())
+        let probed = (0..slots.len()).map(move |step| &slots[(tag as usize + step) & mask]);
+        probed.take_while(|kid| kid.is_some())
     }
 
     /// These and one more.
@@ -115,7 +141,7 @@ impl<'a> Kids<'a> {
 
     /// These but `node`.
     pub(super) fn without(self, node: &Node) -> NextKids<'a> {
-        let without = self.slots.iter().find(|kid| kid.is(node)).copied();
+        let without = self.slots.iter().find(|kid| kid.is(node)).cloned();
         NextKids { without, ..self.into() }
     }
 }
@@ -146,15 +172,15 @@ impl NextKids<'_> {
     pub(super) fn fill(&self, slots: &mut [Kid]) {
         let Self { from, placed, without, with } = self;
         if *placed && without.is_none() && slots.len() == from.slots.len() {
-            slots.copy_from_slice(from.slots);
+            slots.clone_from_slice(from.slots);
         } else {
-            let gone = without.map_or(Kid::NONE.0, |kid| kid.0);
-            for kid in from.slots.iter().filter(|kid| kid.is_some() && kid.0 != gone) {
-                put(slots, *kid);
+            let gone = without.as_ref().map_or(0, |kid| kid.word);
+            for kid in from.slots.iter().filter(|kid| kid.is_some() && kid.word != gone) {
+                put(slots, kid.clone());
             }
         }
         if let Some(kid) = with {
-            put(slots, *kid);
+            put(slots, kid.clone());
         }
     }
 }
@@ -164,6 +190,14 @@ fn put(slots: &mut [Kid], kid: Kid) {
     let (home, mask) = (kid.home(slots.len()), slots.len() - 1);
     let free = (0..slots.len()).map(|step| (home + step) & mask).find(|at| !slots[*at].is_some());
     slots[free.expect("a slot for each")] = kid;
+}
+
+#[cfg(all(test, not(kvradix_loom)))]
+impl Kids<'_> {
+    /// What is noted of where readers of `child` go on.
+    pub(super) fn noted(self, child: &Node) -> Option<*const Ahead> {
+        self.slots.iter().find(|kid| kid.is(child)).map(|kid| kid.ahead.get())
+    }
 }
 
 #[cfg(all(test, not(kvradix_loom)))]
@@ -208,7 +242,7 @@ mod tests {
                 }
             };
             assert_eq!(next.count(), there.len());
-            let mut made = vec![Kid::NONE; slots_for(there.len())];
+            let mut made = vec![Kid::none(); slots_for(there.len())];
             next.fill(&mut made);
             slots = made;
             sizes.insert(slots.len());
@@ -225,7 +259,7 @@ mod tests {
         }
         assert!(sizes.len() > 6, "{sizes:?}");
         let list: Vec<_> = there.iter().map(|n| Kid::new(&nodes[*n], fold)).collect();
-        let mut made = vec![Kid::NONE; slots_for(list.len())];
+        let mut made = vec![Kid::none(); slots_for(list.len())];
         NextKids::from(&list[..]).fill(&mut made);
         let kids = Kids::new(&made, list.len());
         assert!(there.iter().all(|n| kids.name(&nodes[*n])));

@@ -5,7 +5,7 @@ use super::hub::Hub;
 use super::kids::Kids;
 use super::levels::{self, Level};
 use super::mask::Mask;
-use super::view::{Published, View, ViewBox, expose};
+use super::view::{Ahead, Published, View, ViewBox, expose};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Guard, ReadGuard, RwLock, Weak, Witness, WriteGuard, prefetch};
 use crate::{LocalHash, SequenceHash};
@@ -214,6 +214,13 @@ impl Node {
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         self.view.prefetch();
+    }
+
+    /// What a reader asks for after the node: who knows it ahead has both
+    /// fetched at once.
+    #[inline]
+    pub(super) fn ahead(&self) -> *const Ahead {
+        self.view.ahead()
     }
 
     /// Has the processor fetch a node that will be owned once more, or asked

@@ -1,10 +1,10 @@
-//! The array of a hub's shard: slots of one word each.
+//! The array of a hub's shard.
 //!
 //! A slot goes from empty to a child to removed and never back, so a reader
 //! that follows a slot sees one child at most; it checks the child's own key.
-//! The word has a few bits of the key's hash beside the child's address, and
+//! Its word has a few bits of the key's hash beside the child's address, and
 //! the array's size is in the pointer to it: a key that is not there costs
-//! one look at one line.
+//! one look at one line. A second word notes where the child's readers go on.
 
 #![allow(unsafe_code)]
 
@@ -15,12 +15,17 @@ use std::ptr::{self, NonNull};
 use super::key::{SHARD_BITS, tag};
 use super::node::Node;
 use super::place::{pack, unpack_bits, unpack_node};
+use super::view::Ahead;
 use crate::LocalHash;
-use crate::sync::{AtomicU64, Guard, Mutant, Ordering, Witness, mutant, prefetch};
+use crate::sync::{AtomicU64, Guard, Hint, Mutant, Ordering, Witness, mutant, prefetch};
 
-/// One child's slot: `EMPTY`, `REMOVED`, or a child's address and the tag of
-/// its key.
-struct Slot(AtomicU64);
+/// One child's slot.
+struct Slot {
+    /// `EMPTY`, `REMOVED`, or the child's address and the tag of its key.
+    word: AtomicU64,
+    /// What readers of the child ask for next, or asked for.
+    ahead: Hint<Ahead>,
+}
 
 const EMPTY: u64 = 0;
 /// No node's address.
@@ -81,7 +86,8 @@ impl SlotBox {
             };
             header.write(Header { witness: Witness::new() });
             for at in 0..capacity {
-                bytes.add(SLOTS_AT).cast::<Slot>().add(at).write(Slot(AtomicU64::new(EMPTY)));
+                let slot = Slot { word: AtomicU64::new(EMPTY), ahead: Hint::new(ptr::null()) };
+                bytes.add(SLOTS_AT).cast::<Slot>().add(at).write(slot);
             }
             Self(header.map_addr(|address| address | capacity.trailing_zeros() as usize))
         }
@@ -185,13 +191,14 @@ impl<'a> Slots<'a> {
             // Acquire: pairs with the release in `put`; the child is there.
             let acquire =
                 if mutant(Mutant::HubLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
-            let word = slot.0.load(acquire);
+            let word = slot.word.load(acquire);
             if word == EMPTY {
                 return None;
             }
             if word == REMOVED || unpack_bits(word) != tag(hash) {
                 continue;
             }
+            slot.ahead.prefetch();
             // SAFETY: neither empty nor removed: a child, which is retired
             // through the epoch once it was removed from the slot.
             let child = unsafe { &*unpack_node(word) };
@@ -206,20 +213,32 @@ impl<'a> Slots<'a> {
     /// shard's lock.
     pub(super) fn put(self, hash: u64, child: NonNull<Node>) {
         // Relaxed: only the holder of the lock fills slots.
-        let empty = |slot: &&Slot| slot.0.load(Ordering::Relaxed) == EMPTY;
+        let empty = |slot: &&Slot| slot.word.load(Ordering::Relaxed) == EMPTY;
         let slot = self.probe(hash).find(empty).expect("an array always has an empty slot");
         // Release: pairs with the acquire of whoever follows the slot.
         let release =
             if mutant(Mutant::HubPutRelaxed) { Ordering::Relaxed } else { Ordering::Release };
         // SAFETY: a child that its slot will own.
-        slot.0.store(pack(unsafe { child.as_ref() }, tag(hash)), release);
+        let child = unsafe { child.as_ref() };
+        slot.ahead.set(child.ahead());
+        slot.word.store(pack(child, tag(hash)), release);
+    }
+
+    /// Notes where readers of `child` go on from it.
+    pub(super) fn point_ahead(self, hash: u64, child: &Node) {
+        let word = pack(child, tag(hash));
+        // Relaxed: nothing is looked at behind the slot.
+        if let Some(slot) = self.probe(hash).find(|slot| slot.word.load(Ordering::Relaxed) == word)
+        {
+            slot.ahead.set(child.ahead());
+        }
     }
 
     /// Takes out `child` if a slot of its key holds this very node; the
     /// pointer that the slot owned. Under the shard's lock.
     pub(super) fn take(self, hash: u64, child: &Node) -> Option<NonNull<Node>> {
         let same = |slot: &&Slot| {
-            let word = slot.0.load(Ordering::Acquire);
+            let word = slot.word.load(Ordering::Acquire);
             if mutant(Mutant::DetachByKey) && word != EMPTY && word != REMOVED {
                 // SAFETY: a child that its slot owns.
                 let held = unsafe { &*unpack_node(word) };
@@ -228,13 +247,21 @@ impl<'a> Slots<'a> {
             word == pack(child, tag(hash))
         };
         let slot = self.probe(hash).find(same)?;
-        let owned = unpack_node(slot.0.load(Ordering::Relaxed));
+        let owned = unpack_node(slot.word.load(Ordering::Relaxed));
         // Release: a reader that sees the slot removed and looks elsewhere
         // sees what came first: a moved name's new place.
         let release =
             if mutant(Mutant::HubTakeRelaxed) { Ordering::Relaxed } else { Ordering::Release };
-        slot.0.store(REMOVED, release);
+        slot.word.store(REMOVED, release);
         NonNull::new(owned)
+    }
+
+    /// What is noted of where readers of `child` go on.
+    #[cfg(all(test, not(kvradix_loom)))]
+    pub(super) fn noted(self, hash: u64, child: &Node) -> Option<*const Ahead> {
+        let word = pack(child, tag(hash));
+        let mut same = self.probe(hash).filter(|slot| slot.word.load(Ordering::Relaxed) == word);
+        same.next().map(|slot| slot.ahead.get())
     }
 
     /// The children from the slot where `hash` begins to probe to the first
@@ -242,7 +269,7 @@ impl<'a> Slots<'a> {
     /// first empty slot and no slot is used twice. Under the shard's lock.
     pub(super) fn probed(self, hash: u64) -> impl Iterator<Item = NonNull<Node>> {
         // Relaxed: slots change under that lock alone.
-        let words = self.probe(hash).map(|slot| slot.0.load(Ordering::Relaxed));
+        let words = self.probe(hash).map(|slot| slot.word.load(Ordering::Relaxed));
         words.take_while(|word| *word != EMPTY).filter_map(|word| NonNull::new(unpack_node(word)))
     }
 
@@ -252,7 +279,7 @@ impl<'a> Slots<'a> {
         const AHEAD: usize = 16;
         let slots = self.slots();
         // Acquire: pairs with the release in `put`.
-        let child = |slot: &Slot| NonNull::new(unpack_node(slot.0.load(Ordering::Acquire)));
+        let child = |slot: &Slot| NonNull::new(unpack_node(slot.word.load(Ordering::Acquire)));
         slots.iter().enumerate().filter_map(move |(at, slot)| {
             if let Some(ahead) = slots.get(at + AHEAD).and_then(child) {
                 Node::prefetch_all(ahead.as_ptr());

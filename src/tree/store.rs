@@ -14,10 +14,10 @@ use super::kids::Kid;
 use super::levels::{self, Level};
 use super::lookup::AHEAD;
 use super::mend::Newborn;
-use super::names::Found;
+use super::names::{Found, Names};
 use super::node::{Children, Half, Node};
 use super::place::{MAX_RUN, Place};
-use super::view::{borrow_under_pin, link_to};
+use super::view::{borrow_under_pin, link_to, linked};
 use super::{Holdings, Refusal, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fault, Guard, Mutant, WriteGuard, fault, mutant};
@@ -75,6 +75,7 @@ impl Tree {
             }
         };
         self.admit(lane, blocks, guard).map_err(Refusal::Full)?;
+        let left = self.chain_left(lane, parent, guard);
         if mutant(Mutant::MovedNamesFirst) {
             let names: Vec<_> = blocks.iter().map(|block| block.sequence).collect();
             self.remove(lane, &names, guard);
@@ -94,7 +95,43 @@ impl Tree {
         if let (Some(block), Some(at)) = (blocks.last(), cursor.at.checked_sub(1)) {
             lane.names.latest = Some((block.sequence, Place::new(cursor.node, at)));
         }
+        if let Some(node) = left
+            && !cfg!(kvradix_loom)
+        {
+            self.point_ahead(node, guard);
+        }
         Ok(())
+    }
+
+    /// The end of the chain that the worker stored last, if this store does not
+    /// go on there.
+    fn chain_left<'g>(
+        &self,
+        lane: &Holdings,
+        parent: Option<SequenceHash>,
+        guard: &'g Guard,
+    ) -> Option<&'g Node> {
+        let (_, place) = lane.names.latest.filter(|(name, _)| parent != Some(*name))?;
+        place.prefetch_node();
+        Some(Names::node_of(place, guard))
+    }
+
+    /// Notes beside the names of a node and of its parent where their readers
+    /// go on, once a worker is done with the chain: what is published often is
+    /// not pointed at each time.
+    fn point_ahead<'g>(&self, mut node: &'g Node, guard: &'g Guard) {
+        const LEVELS: usize = 2;
+        for _ in 0..LEVELS {
+            // Below offset 0 there is nothing but the root.
+            if node.offset() == 0 {
+                return self.top.point_ahead(node);
+            }
+            let half = node.read(Rank::Child);
+            let Some(parent) = linked(&half, guard) else { return };
+            drop(half);
+            parent.view(guard).point_ahead(node, self.fold);
+            node = parent;
+        }
     }
 
     /// One node's share of a batch.
@@ -542,5 +579,74 @@ impl Tree {
             return self.garbage.give_back(slot);
         }
         lane.scratch.retired.push(Retired::Slot(slot));
+    }
+}
+
+#[cfg(all(test, not(kvradix_loom)))]
+mod tests {
+    use super::super::view::Ahead;
+    use super::*;
+    use crate::sync::pin;
+    use crate::{Index, LocalHash, WorkerId};
+
+    const A: WorkerId = WorkerId::new(1, 0);
+    const B: WorkerId = WorkerId::new(2, 0);
+
+    fn blocks(names: std::ops::Range<u64>) -> Vec<Block> {
+        names.map(|n| Block { sequence: SequenceHash(n), local: LocalHash(n) }).collect()
+    }
+
+    /// The root's child that begins with `first`, the child below its first eight
+    /// blocks that begins with `then`, and what is noted beside both and true of both.
+    #[track_caller]
+    fn notes(index: &Index, first: u64, then: u64) -> [(*const Ahead, *const Ahead); 2] {
+        let (tree, guard) = (&index.shared().tree, pin());
+        let above = tree.top.find(0, LocalHash(first), &guard).expect("a child of the root");
+        let view = above.view(&guard);
+        let below = view.child(8, LocalHash(then), tree.fold, &guard).expect("a child");
+        let noted = match view.hub() {
+            Some(hub) => hub.noted(below),
+            None => view.kids().noted(below),
+        };
+        let top = tree.top.noted(above).expect("a slot");
+        [(top, above.ahead()), (noted.expect("a slot"), below.ahead())]
+    }
+
+    /// Suffixes that grow and prefixes that get children are published many
+    /// times; once their worker stores elsewhere, readers find both at once.
+    #[test]
+    fn where_readers_go_on_is_noted_when_a_worker_turns_to_another_chain() {
+        for threshold in [1, 96] {
+            let index = Index::builder().drain_threads(0).hub_threshold(threshold).build();
+            for worker in [A, B] {
+                index.store(worker, None, &blocks(1..9)).unwrap();
+            }
+            index.store(B, Some(SequenceHash(8)), &blocks(200..208)).unwrap();
+            index.store(B, Some(SequenceHash(8)), &blocks(300..308)).unwrap();
+            index.store(A, Some(SequenceHash(8)), &blocks(100..101)).unwrap();
+            for end in 101..140 {
+                index.store(A, Some(SequenceHash(end - 1)), &blocks(end..end + 1)).unwrap();
+            }
+            let outdated = notes(&index, 1, 100);
+            assert!(outdated.iter().all(|(noted, now)| noted != now), "nothing has changed");
+            index.store(A, None, &blocks(50..51)).unwrap();
+            let renewed = notes(&index, 1, 100);
+            assert!(renewed.iter().all(|(noted, now)| noted == now), "{renewed:?}");
+            index.check();
+        }
+    }
+
+    /// Nothing is pointed at while a worker goes on where it was, nor of a
+    /// chain that is gone.
+    #[test]
+    fn a_chain_that_is_gone_is_pointed_at_by_nobody() {
+        let index = Index::builder().drain_threads(0).build();
+        index.store(A, None, &blocks(1..9)).unwrap();
+        index.store(A, Some(SequenceHash(3)), &blocks(20..29)).unwrap();
+        index.remove(A, &(1..9).chain(20..29).map(SequenceHash).collect::<Vec<_>>());
+        index.store(A, None, &blocks(50..51)).unwrap();
+        index.store(A, None, &blocks(50..52)).unwrap();
+        assert_eq!(index.stats().nodes, 1);
+        index.check();
     }
 }

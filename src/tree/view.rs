@@ -239,6 +239,14 @@ impl<'a> View<'a> {
         Kids::new(slots, count)
     }
 
+    /// Notes where readers of `child` go on from it.
+    pub(super) fn point_ahead(&self, child: &Node, fold: Fold) {
+        match self.hub() {
+            Some(hub) => hub.point_ahead(child),
+            None => self.kids().point_ahead(child, fold),
+        }
+    }
+
     /// The table of the children, where they are many.
     #[inline]
     pub(super) fn hub(&self) -> Option<&'a Hub> {
@@ -306,6 +314,9 @@ impl<'a> View<'a> {
     }
 }
 
+/// A line that a reader asks for once it has a node: of a view, or of columns.
+pub(super) struct Ahead;
+
 /// What readers load of a node.
 pub(super) struct Published {
     /// A view's address, or a sole holder's word.
@@ -362,8 +373,27 @@ impl Published {
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         if !cfg!(kvradix_loom) {
-            prefetch(self.state.load(Ordering::Relaxed));
+            let state = self.state.load(Ordering::Relaxed);
+            if state.addr() & SOLE == 0 {
+                prefetch(state);
+            }
             prefetch(self.columns.load(Ordering::Relaxed));
+        }
+    }
+
+    /// What a reader of this moment's view asks for next: the view itself, or
+    /// a sole holder's columns. To be prefetched only.
+    #[inline]
+    pub(super) fn ahead(&self) -> *const Ahead {
+        if cfg!(kvradix_loom) {
+            return std::ptr::null();
+        }
+        // Relaxed: an address that is not looked behind.
+        let state = self.state.load(Ordering::Relaxed);
+        if state.addr() & SOLE == 0 {
+            state.cast()
+        } else {
+            self.columns.load(Ordering::Relaxed).cast()
         }
     }
 
