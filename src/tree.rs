@@ -30,6 +30,7 @@ mod repeated;
 mod scratch;
 mod shared;
 mod sieve;
+mod slot;
 mod slot_array;
 mod slots;
 mod spread;

@@ -66,13 +66,11 @@ impl<T> Hint<T> {
 
     pub fn set(&self, _: *const T) {}
 
-    pub fn prefetch(&self) {}
-}
-
-impl<T> Clone for Hint<T> {
-    fn clone(&self) -> Self {
-        Self(std::marker::PhantomData)
+    pub fn get(&self) -> *const T {
+        std::ptr::null()
     }
+
+    pub fn prefetch(&self) {}
 }
 
 /// Left out of the search.

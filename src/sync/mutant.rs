@@ -56,10 +56,10 @@ pub enum Mutant {
     HubInsertUnchecked,
     /// A new child is let go of between its linking and its naming.
     LinkedUnlocked,
-    /// A hub's slot shows its child without a release.
-    HubPutRelaxed,
-    /// A hub's slot loses its child without a release.
-    HubTakeRelaxed,
+    /// A slot shows its child without a release.
+    SlotPutRelaxed,
+    /// A slot loses its child without a release.
+    SlotTakeRelaxed,
     /// The sieve is asked without an acquire.
     SieveLoadRelaxed,
     /// A child's bit is set once others can join it.
@@ -130,8 +130,8 @@ pub enum Mutant {
     RoomGivenBackEarly,
     /// A poisoned worker is in answers again before it is healed.
     HealedBeforeBits,
-    /// A hub's slot is loaded without an acquire.
-    HubLoadRelaxed,
+    /// A slot is loaded without an acquire.
+    SlotLoadRelaxed,
     /// A batch's flag is read without an acquire.
     ReadyRelaxed,
     /// Remover and task tell each other by relaxed swaps.

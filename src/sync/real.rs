@@ -370,13 +370,6 @@ impl<T> Hint<T> {
     }
 }
 
-impl<T> Clone for Hint<T> {
-    #[inline]
-    fn clone(&self) -> Self {
-        Self::new(self.get())
-    }
-}
-
 /// A map sharded by its keys' hashes, each shard behind a lock of its own.
 pub(crate) struct ShardedMap<K, V> {
     map: DashMap<K, V, Fold>,

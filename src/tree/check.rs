@@ -86,7 +86,14 @@ impl Shared {
         let children = match &half.children {
             Children::None => Vec::new(),
             Children::Few(few) => {
-                assert!(!few.is_empty() && few.len() <= self.tree.config.hub_threshold.max(1));
+                assert!(!few.is_empty() || view.kids().capacity() > 0, "an idle list of children");
+                assert!(few.len() <= self.tree.config.hub_threshold.max(1));
+                let slots = view.kids().capacity();
+                assert!(
+                    !view.kids().is_idle(few.len()),
+                    "{slots} slots for {} children",
+                    few.len()
+                );
                 assert_eq!(few.len(), view.kids().len(), "owners and names of the children");
                 let same = few.iter().all(|child| view.kids().name(&child.node));
                 assert!(same, "a view names other children than the half owns");

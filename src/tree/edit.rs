@@ -4,11 +4,11 @@ use super::Tree;
 use super::columns::Columns;
 use super::garbage::{Outgoing, Retired};
 use super::hub::Hub;
-use super::kids::Kid;
 use super::levels::{self, Level};
 use super::mask::Mask;
 use super::node::{Children, Half, Node};
 use super::scratch::Scratch;
+use super::slot::Entry;
 use super::view::{View, ViewBox, linked};
 use crate::LocalHash;
 use crate::sync::{Arc, Fault, Guard, Mutant, Omission, WriteGuard, fault, mutant, omitted};
@@ -66,10 +66,21 @@ impl Replaced {
 #[derive(Clone)]
 pub(super) enum KidChange<'a> {
     Same,
-    Added(Kid),
+    Added(Entry),
     Removed(&'a Node),
     /// They went to a hub, or all came back from one.
-    All(&'a [Kid]),
+    All(&'a [Entry]),
+}
+
+/// What `commit` is to make of an edit.
+pub(super) enum Next<'a> {
+    /// Nothing has changed.
+    Same,
+    View(ViewBox),
+    /// A child comes into the view as it is.
+    Put(Entry),
+    /// One goes from it.
+    Take(&'a Node),
 }
 
 impl<'n> Edit<'n> {
@@ -253,55 +264,71 @@ impl<'n> Edit<'n> {
 
     /// Publishes what has changed; the lock stays held.
     pub(super) fn publish(&mut self, kids: KidChange<'_>, scratch: &mut Scratch) {
-        let view = self.next_view(kids);
-        self.commit(view, scratch);
+        let next = self.next(kids);
+        self.commit(next, scratch);
         fault(Fault::Published);
     }
 
-    /// The view that `commit` is to publish; `None` where nothing has changed.
+    /// What `commit` is to publish.
     #[inline(always)]
-    pub(super) fn next_view(&self, kids: KidChange<'_>) -> Option<ViewBox> {
-        if !self.touched && matches!(kids, KidChange::Same) {
-            return None;
+    pub(super) fn next<'a>(&self, kids: KidChange<'a>) -> Next<'a> {
+        let listed = self.view.kids();
+        match kids {
+            _ if self.touched => {}
+            KidChange::Same => return Next::Same,
+            KidChange::Added(kid) if listed.has_room(kid) => return Next::Put(kid),
+            KidChange::Removed(node) if !listed.is_idle(self.half.children.few().len() - 1) => {
+                return Next::Take(node);
+            }
+            _ => {}
         }
         let window = self.cut.as_ref().unwrap_or(&self.half.columns).window(self.len);
         let hub = self.half.hub();
         let kids = match kids {
-            KidChange::Same => self.view.kids().into(),
-            KidChange::Added(kid) => self.view.kids().with(kid),
-            KidChange::Removed(node) => self.view.kids().without(node),
+            KidChange::Same => listed.into(),
+            KidChange::Added(kid) => listed.with(kid),
+            KidChange::Removed(node) => listed.without(node),
             KidChange::All(kids) => kids.into(),
         };
         let view = ViewBox::new(window, &self.levels, kids, hub);
         fault(Fault::ViewMade);
-        Some(view)
+        Next::View(view)
     }
 
-    /// Publishes `view`, which was made last. Nothing in here can panic: what
-    /// the caller does right before or after it is one step with it.
+    /// Publishes what `next` gave last. Nothing in here can panic: what the
+    /// caller does right before or after it is one step with it.
     #[inline(always)]
-    pub(super) fn commit(&mut self, view: Option<ViewBox>, scratch: &mut Scratch) {
-        if let Some(view) = view {
-            let cut = self.cut.take().map(|columns| {
-                self.made += columns.bytes();
-                std::mem::replace(&mut self.half.columns, columns)
-            });
-            scratch.delta.tree_blocks += i64::from(self.len) - i64::from(self.view.len());
-            scratch.retired.made(std::mem::take(&mut self.made) + view.bytes());
-            if cut.is_some() && mutant(Mutant::ColumnsCutEarly) {
-                self.node.move_columns(&self.half);
-            }
-            if let Some(before) = self.node.publish(&mut self.half, view) {
-                scratch.retired.push(Retired::View(before));
-            }
-            if let Some(before) = cut {
-                self.node.move_columns(&self.half);
-                self.replaced.columns = Some(before);
-            }
-            self.replaced.hand_over(&mut scratch.retired);
+    pub(super) fn commit(&mut self, next: Next<'_>, scratch: &mut Scratch) {
+        match next {
+            Next::Same => {}
+            Next::Put(kid) => self.view.kids().put(kid),
+            Next::Take(node) => self.view.kids().take(node, self.tree.fold),
+            Next::View(view) => self.commit_view(view, scratch),
         }
         self.published = true;
         scratch.levels = std::mem::take(&mut self.levels);
+    }
+
+    #[inline(always)]
+    fn commit_view(&mut self, view: ViewBox, scratch: &mut Scratch) {
+        let cut = self.cut.take().map(|columns| {
+            self.made += columns.bytes();
+            std::mem::replace(&mut self.half.columns, columns)
+        });
+        scratch.delta.tree_blocks += i64::from(self.len) - i64::from(self.view.len());
+        scratch.retired.made(std::mem::take(&mut self.made) + view.bytes());
+        if cut.is_some() && mutant(Mutant::ColumnsCutEarly) {
+            self.node.move_columns(&self.half);
+        }
+        if let Some(before) = self.node.publish(&mut self.half, view) {
+            scratch.retired.push(Retired::View(before));
+        }
+        if let Some(before) = cut {
+            self.node.move_columns(&self.half);
+            self.replaced.columns = Some(before);
+        }
+        self.replaced.hand_over(&mut scratch.retired);
+        self.half.children.tidy();
     }
 }
 

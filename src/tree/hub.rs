@@ -333,10 +333,9 @@ impl Spot<'_> {
     #[inline]
     pub(super) fn find<'g>(&self, guard: &'g Guard) -> Option<&'g Node> {
         self.hub.witness.read();
-        let Key { offset, local, hash } = self.key;
         // SAFETY: arrays are retired through the epoch when replaced, and the
         // guard was pinned before this load.
-        unsafe { self.shard.slots() }?.find(hash, offset, local, guard)
+        unsafe { self.shard.slots() }?.find(self.key, guard)
     }
 }
 
@@ -386,7 +385,7 @@ impl Locked<'_> {
         local: LocalHash,
         guard: &'g Guard,
     ) -> Option<&'g Node> {
-        self.slots()?.find(self.hash, offset, local, guard)
+        self.slots()?.find(Key { offset, local, hash: self.hash }, guard)
     }
 
     /// Makes room for one more child. An array that was replaced for it goes
@@ -411,8 +410,8 @@ impl Locked<'_> {
         }
         self.hub.count(child.offset(), true);
         // The slot owns this count until `remove`, or the table's drop.
-        let child = NonNull::new(Arc::into_raw(child).cast_mut()).expect("points at a node");
-        self.slots().expect("made above").put(self.hash, child);
+        self.slots().expect("made above").put(self.hash, &child);
+        _ = Arc::into_raw(child);
         self.state.live += 1;
         self.state.used += 1;
     }
@@ -469,8 +468,8 @@ impl Locked<'_> {
             let next = SlotBox::new((live * 2).next_power_of_two().max(SMALLEST));
             for child in self.slots().into_iter().flat_map(Slots::children) {
                 // SAFETY: the old array owns it.
-                let hash = self.hub.hash_of(unsafe { child.as_ref() });
-                next.get().put(hash, child);
+                let child = unsafe { child.as_ref() };
+                next.get().put(self.hub.hash_of(child), child);
             }
             retired.made(next.get().bytes());
             next.into_raw()
@@ -507,7 +506,7 @@ impl Hub {
     /// What is noted of where readers of `child` go on.
     pub(super) fn noted(&self, child: &Node) -> Option<*const super::view::Ahead> {
         let locked = self.lock(child.offset(), child.first());
-        locked.slots().and_then(|slots| slots.noted(locked.hash, child))
+        locked.slots().and_then(|slots| slots.table().noted(child))
     }
 }
 

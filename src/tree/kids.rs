@@ -1,162 +1,170 @@
-//! The children of a node that has few, as its view names them: a small hash
-//! table in the view itself, of two words a slot.
+//! The children of a node that has few, as its view names them: a small table
+//! of slots in the view itself, searched from the tag of a key on.
 //!
-//! The first has a child's address and the tag of its key, which also says where
-//! in the table the search begins: so a view is made of the one before without
-//! a look at any child, and who looks for a key reads one line of the table
-//! and the child. The second notes where its readers go on.
+//! A child comes into a slot that is empty, and goes from its slot, without
+//! another view: a prompt whose suffixes come and go is not published for each.
+//! Where there is no room nearby, or far too much, the next view has a table of
+//! its own, made of this one without a look at any child.
 
 use super::key::{Key, MOST_LISTED};
 use super::node::Node;
-use super::place::{SPARE_BITS, pack, unpack_bits, unpack_node};
+use super::place::SPARE_BITS;
+use super::slot::{Entry, Slot, Table};
+#[cfg(all(test, not(kvradix_loom)))]
 use super::view::Ahead;
 use crate::LocalHash;
-use crate::sync::{Arc, Fold, Hint};
-
-/// A child's slot.
-#[derive(Clone)]
-pub(super) struct Kid {
-    /// The child's address and the tag of its key; 0 where there is none.
-    word: u64,
-    /// What readers of the child ask for next, or asked for.
-    ahead: Hint<Ahead>,
-}
+use crate::sync::{Fold, Guard};
 
 /// The table of a view.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Kids<'a> {
-    slots: &'a [Kid],
-    count: usize,
-}
+pub(super) struct Kids<'a>(Table<'a>);
 
 /// The table that the next view is to have.
+#[derive(Default)]
 pub(super) struct NextKids<'a> {
     from: Kids<'a>,
-    /// Whether `from` is a table, not a list.
-    placed: bool,
-    /// One of them that is left out.
-    without: Option<Kid>,
+    /// Those that are in no table yet.
+    list: &'a [Entry],
+    /// One of the table that is left out.
+    without: Option<&'a Node>,
     /// One more.
-    with: Option<Kid>,
+    with: Option<Entry>,
 }
 
-/// Kids for which a table is as small as can be: they are in one line, so a
-/// full table costs nothing.
-const DENSE: usize = 8;
+/// Slots of the smallest table.
+pub(super) const FEWEST_SLOTS: usize = 4;
+/// Slots that are left empty for those who come, or a third of the children.
+const SPARE: usize = 2;
+/// How far from its home a child is put into a table that readers search.
+const NEARBY: usize = 8;
 
-/// Slots of a table of so many.
+/// Slots of a table made for so many.
 #[inline]
 pub(super) const fn slots_for(kids: usize) -> usize {
-    match kids {
-        0 => 0,
-        1..=DENSE => kids.next_power_of_two(),
-        _ => (kids + kids / 3).next_power_of_two(),
+    if kids == 0 {
+        return 0;
     }
+    let spare = if kids / 3 > SPARE { kids / 3 } else { SPARE };
+    let slots = (kids + spare).next_power_of_two();
+    if slots > FEWEST_SLOTS { slots } else { FEWEST_SLOTS }
 }
 
 const _: () = assert!(slots_for(MOST_LISTED) <= 1 << SPARE_BITS, "a tag is too short");
 
-impl Kid {
-    /// Names `node`; its parent's half owns it for as long as views do.
-    pub(super) fn new(node: &Arc<Node>, fold: Fold) -> Self {
-        let word = pack(node, Key::new(fold, node.offset(), node.first()).tag());
-        Self { word, ahead: Hint::new(node.ahead()) }
-    }
+/// Names `node`; its parent's half owns it for as long as views do.
+pub(super) fn entry(node: &Node, fold: Fold) -> Entry {
+    Entry::new(node, Key::new(fold, node.offset(), node.first()).tag())
+}
 
-    /// An empty slot.
-    #[cfg(all(test, not(kvradix_loom)))]
-    fn none() -> Self {
-        Self { word: 0, ahead: Hint::new(std::ptr::null()) }
-    }
-
-    fn is_some(&self) -> bool {
-        self.word != 0
-    }
-
-    /// Whether it names this very node.
-    fn is(&self, node: &Node) -> bool {
-        std::ptr::eq(unpack_node(self.word), node)
-    }
-
-    /// Where a table of so many slots is searched for it first.
-    fn home(&self, slots: usize) -> usize {
-        unpack_bits(self.word) as usize & (slots - 1)
-    }
+/// Where a search for a tag begins.
+#[inline]
+fn home(tag: u32) -> usize {
+    tag as usize
 }
 
 impl<'a> Kids<'a> {
-    /// The table of these slots, which has `count` kids.
+    /// The table of these slots.
     #[inline]
-    pub(super) fn new(slots: &'a [Kid], count: usize) -> Self {
-        Self { slots, count }
+    pub(super) fn new(slots: &'a [Slot]) -> Self {
+        Self(Table(slots))
     }
 
-    /// How many there are, as the slots have it.
+    /// How many there are.
     pub(super) fn len(self) -> usize {
-        self.slots.iter().filter(|kid| kid.is_some()).count()
+        self.0.entries().count()
+    }
+
+    /// How many slots there are.
+    #[inline]
+    pub(super) fn capacity(self) -> usize {
+        self.0.0.len()
     }
 
     /// Whether it names this very node.
     pub(super) fn name(self, node: &Node) -> bool {
-        self.slots.iter().any(|kid| kid.is(node))
+        self.0.names(node)
     }
 
-    /// Those that may be the child of this key, by their tags.
+    /// The child of this key.
     #[inline]
-    pub(super) fn candidates(
+    pub(super) fn find<'g>(
         self,
         offset: u32,
         local: LocalHash,
         fold: Fold,
-    ) -> impl Iterator<Item = *const Node> {
-        let tag = Key::new(fold, offset, local).tag();
-        let alike = self.probe(tag).filter(move |kid| unpack_bits(kid.word) == tag);
-        alike.map(|kid| {
-            kid.ahead.prefetch();
-            unpack_node(kid.word).cast_const()
-        })
+        guard: &'g Guard,
+    ) -> Option<&'g Node>
+    where
+        'a: 'g,
+    {
+        if self.0.0.is_empty() {
+            return None;
+        }
+        let key = Key::new(fold, offset, local);
+        self.0.find(home(key.tag()), key, guard)
     }
 
     /// Notes where readers of `child` go on from it.
     pub(super) fn point_ahead(self, child: &Node, fold: Fold) {
         let tag = Key::new(fold, child.offset(), child.first()).tag();
-        if let Some(kid) = self.probe(tag).find(|kid| kid.is(child)) {
-            kid.ahead.set(child.ahead());
-        }
+        self.0.point_ahead(home(tag), child);
     }
 
-    /// The slots from the home of a tag to the first empty one.
+    /// Whether one more can come into the table as it is. Under the node's
+    /// exclusive lock.
     #[inline]
-    fn probe(self, tag: u32) -> impl Iterator<Item = &'a Kid> {
-        let Self { slots, .. } = self;
-        let mask = slots.len().wrapping_sub(1);
-        let probed = (0..slots.len()).map(move |step| &slots[(tag as usize + step) & mask]);
-        probed.take_while(|kid| kid.is_some())
+    pub(super) fn has_room(self, kid: Entry) -> bool {
+        self.0.room(home(kid.tag()), NEARBY).is_some()
+    }
+
+    /// Puts one more into the table, which has room for it. Under the node's
+    /// exclusive lock.
+    #[inline]
+    pub(super) fn put(self, kid: Entry) {
+        self.0.put(home(kid.tag()), kid);
+    }
+
+    /// Takes a child that it names out of the table. Under the node's
+    /// exclusive lock.
+    #[inline]
+    pub(super) fn take(self, child: &Node, fold: Fold) {
+        let taken = self.0.take(home(entry(child, fold).tag()), child);
+        debug_assert!(taken.is_some(), "the view lists the child");
+    }
+
+    /// Whether a table of so many slots is far too large for `kids`.
+    #[inline]
+    pub(super) fn is_idle(self, kids: usize) -> bool {
+        self.capacity() > FEWEST_SLOTS && kids * 4 < self.capacity()
     }
 
     /// These and one more.
-    pub(super) fn with(self, kid: Kid) -> NextKids<'a> {
+    pub(super) fn with(self, kid: Entry) -> NextKids<'a> {
         NextKids { with: Some(kid), ..self.into() }
     }
 
     /// These but `node`.
-    pub(super) fn without(self, node: &Node) -> NextKids<'a> {
-        let without = self.slots.iter().find(|kid| kid.is(node)).cloned();
-        NextKids { without, ..self.into() }
+    pub(super) fn without(self, node: &'a Node) -> NextKids<'a> {
+        NextKids { without: Some(node), ..self.into() }
+    }
+
+    /// What is noted of where readers of `child` go on.
+    #[cfg(all(test, not(kvradix_loom)))]
+    pub(super) fn noted(self, child: &Node) -> Option<*const Ahead> {
+        self.0.noted(child)
     }
 }
 
 impl<'a> From<Kids<'a>> for NextKids<'a> {
     fn from(from: Kids<'a>) -> Self {
-        Self { from, placed: true, without: None, with: None }
+        Self { from, ..Self::default() }
     }
 }
 
-impl<'a> From<&'a [Kid]> for NextKids<'a> {
+impl<'a> From<&'a [Entry]> for NextKids<'a> {
     /// Those of a list.
-    fn from(kids: &'a [Kid]) -> Self {
-        let from = Kids::new(kids, kids.len());
-        Self { from, placed: false, without: None, with: None }
+    fn from(list: &'a [Entry]) -> Self {
+        Self { list, ..Self::default() }
     }
 }
 
@@ -164,50 +172,34 @@ impl NextKids<'_> {
     /// How many there will be.
     #[inline]
     pub(super) fn count(&self) -> usize {
-        self.from.count - usize::from(self.without.is_some()) + usize::from(self.with.is_some())
+        let before = self.from.len() - usize::from(self.without.is_some());
+        before + self.list.len() + usize::from(self.with.is_some())
     }
 
-    /// Fills the slots, `slots_for(count)` of them, all empty.
+    /// Fills the slots, `slots_for(count)` of them, all empty; nobody sees
+    /// them yet.
     #[inline]
-    pub(super) fn fill(&self, slots: &mut [Kid]) {
-        let Self { from, placed, without, with } = self;
-        if *placed && without.is_none() && slots.len() == from.slots.len() {
-            slots.clone_from_slice(from.slots);
-        } else {
-            let gone = without.as_ref().map_or(0, |kid| kid.word);
-            for kid in from.slots.iter().filter(|kid| kid.is_some() && kid.word != gone) {
-                put(slots, kid.clone());
-            }
+    pub(super) fn fill(&self, slots: &[Slot]) {
+        let Self { from, list, without, with } = self;
+        let table = Kids::new(slots);
+        let gone = without.map(std::ptr::from_ref);
+        for kid in from.0.entries().filter(|kid| Some(kid.child().as_ptr().cast_const()) != gone) {
+            table.put(kid);
         }
-        if let Some(kid) = with {
-            put(slots, kid.clone());
-        }
-    }
-}
-
-/// Puts a kid into the first free slot from its home on; there is one.
-fn put(slots: &mut [Kid], kid: Kid) {
-    let (home, mask) = (kid.home(slots.len()), slots.len() - 1);
-    let free = (0..slots.len()).map(|step| (home + step) & mask).find(|at| !slots[*at].is_some());
-    slots[free.expect("a slot for each")] = kid;
-}
-
-#[cfg(all(test, not(kvradix_loom)))]
-impl Kids<'_> {
-    /// What is noted of where readers of `child` go on.
-    pub(super) fn noted(self, child: &Node) -> Option<*const Ahead> {
-        self.slots.iter().find(|kid| kid.is(child)).map(|kid| kid.ahead.get())
+        list.iter().chain(with).for_each(|kid| table.put(*kid));
     }
 }
 
 #[cfg(all(test, not(kvradix_loom)))]
 mod tests {
+    use std::collections::BTreeSet;
+
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
     use super::super::columns::Columns;
     use super::*;
-    use crate::sync::{Fold, Weak};
+    use crate::sync::{Arc, Fold, Weak, pin};
     use crate::{Block, SequenceHash};
 
     fn child(offset: u32, local: u64) -> Arc<Node> {
@@ -216,52 +208,66 @@ mod tests {
         Node::new(Weak::new(), offset, columns, 1, &[])
     }
 
-    /// Tables of every size, full ones among them, made one of the other as
-    /// children come and go.
+    /// Tables of every size, made one of the other as children come and go, in
+    /// place where there is room.
     #[test]
     fn a_table_names_each_of_its_children_and_nobody_else() {
         let (fold, mut rng) = (Fold::random(), SmallRng::seed_from_u64(3));
-        let keys = |n: u64| ((n % 7) as u32 + 1, n / 7);
+        let keys = |n: usize| ((n % 7) as u32 + 1, n as u64 / 7);
         let nodes: Vec<_> = (0..300).map(|n| child(keys(n).0, keys(n).1)).collect();
-        let (mut slots, mut there): (Vec<Kid>, Vec<usize>) = (Vec::new(), Vec::new());
-        let mut sizes = std::collections::BTreeSet::new();
+        let (mut slots, mut there): (Vec<Slot>, Vec<usize>) = (Vec::new(), Vec::new());
+        let (mut sizes, mut in_place) = (BTreeSet::new(), [0; 2]);
+        let guard = pin();
         for turn in 0..4_000 {
-            let kids = Kids::new(&slots, there.len());
+            let kids = Kids::new(&slots);
             // Grows for some time, then shrinks.
             let grows = rng.random_ratio(if turn / 1_000 % 2 == 0 { 3 } else { 1 }, 4);
-            let next = match (0..nodes.len()).find(|n| !there.contains(n)) {
-                Some(_) if grows || there.is_empty() => {
-                    let absent: Vec<_> = (0..nodes.len()).filter(|n| !there.contains(n)).collect();
-                    let one = absent[rng.random_range(0..absent.len())];
-                    there.push(one);
-                    kids.with(Kid::new(&nodes[one], fold))
+            let absent: Vec<_> = (0..nodes.len()).filter(|n| !there.contains(n)).collect();
+            let next = if !absent.is_empty() && (grows || there.is_empty()) {
+                let one = absent[rng.random_range(0..absent.len())];
+                there.push(one);
+                let kid = entry(&nodes[one], fold);
+                if kids.has_room(kid) {
+                    kids.put(kid);
+                    in_place[0] += 1;
+                    None
+                } else {
+                    Some(kids.with(kid))
                 }
-                _ => {
-                    let one = there.swap_remove(rng.random_range(0..there.len()));
-                    kids.without(&nodes[one])
+            } else {
+                let one = there.swap_remove(rng.random_range(0..there.len()));
+                if kids.is_idle(there.len()) {
+                    Some(kids.without(&nodes[one]))
+                } else {
+                    kids.take(&nodes[one], fold);
+                    in_place[1] += 1;
+                    None
                 }
             };
-            assert_eq!(next.count(), there.len());
-            let mut made = vec![Kid::none(); slots_for(there.len())];
-            next.fill(&mut made);
-            slots = made;
-            sizes.insert(slots.len());
-            let kids = Kids::new(&slots, there.len());
+            if let Some(next) = next {
+                assert_eq!(next.count(), there.len());
+                let made: Vec<_> = (0..slots_for(there.len())).map(|_| Slot::empty()).collect();
+                next.fill(&made);
+                slots = made;
+                sizes.insert(slots.len());
+            }
+            let kids = Kids::new(&slots);
             assert_eq!(kids.len(), there.len());
+            assert!(!kids.is_idle(there.len()));
             for (n, node) in nodes.iter().enumerate() {
-                let (offset, local) = keys(n as u64);
-                let named = kids
-                    .candidates(offset, LocalHash(local), fold)
-                    .any(|candidate| std::ptr::eq(candidate, &**node));
+                let (offset, local) = keys(n);
+                let found = kids.find(offset, LocalHash(local), fold, &guard);
+                let named = found.is_some_and(|found| std::ptr::eq(found, &**node));
                 assert_eq!(named, there.contains(&n));
                 assert_eq!(kids.name(node), named);
             }
         }
         assert!(sizes.len() > 6, "{sizes:?}");
-        let list: Vec<_> = there.iter().map(|n| Kid::new(&nodes[*n], fold)).collect();
-        let mut made = vec![Kid::none(); slots_for(list.len())];
-        NextKids::from(&list[..]).fill(&mut made);
-        let kids = Kids::new(&made, list.len());
+        assert!(in_place.iter().all(|count| *count > 1_000), "{in_place:?}");
+        let list: Vec<_> = there.iter().map(|n| entry(&nodes[*n], fold)).collect();
+        let made: Vec<_> = (0..slots_for(list.len())).map(|_| Slot::empty()).collect();
+        NextKids::from(&list[..]).fill(&made);
+        let kids = Kids::new(&made);
         assert!(there.iter().all(|n| kids.name(&nodes[*n])));
     }
 }

@@ -13,7 +13,7 @@
 //! the worker holds and for what was left.
 
 use super::garbage::{Outgoing, Retired};
-use super::kids::Kid;
+use super::kids;
 use super::levels;
 use super::node::{Half, Node};
 use super::place::Place;
@@ -97,13 +97,14 @@ impl Tree {
         });
 
         let few = half.children.few().iter();
-        let kids: Vec<Kid> = few.map(|child| Kid::new(&child.node, self.fold)).collect();
+        let kids: Vec<_> = few.map(|child| kids::entry(&child.node, self.fold)).collect();
         let window = half.columns.window(view.len());
         let next = ViewBox::new(window, &levels, &kids[..], half.hub());
         retired.made(next.bytes());
         if let Some(before) = node.publish(half, next) {
             retired.push(Retired::View(before));
         }
+        half.children.tidy();
         if let Some(columns) = cut {
             node.move_columns(half);
             retired.push(Retired::Columns(columns));

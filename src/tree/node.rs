@@ -93,12 +93,20 @@ impl Children {
     pub(super) fn remove(&mut self, at: usize) -> Arc<Node> {
         let Children::Few(few) = self else { unreachable!("one of few was found") };
         let child = few.swap_remove(at);
-        if few.is_empty() {
-            *self = Children::None;
-        } else if few.capacity() > KEPT_CHILDREN && few.len() * 4 < few.capacity() {
+        if few.capacity() > KEPT_CHILDREN && few.len() * 4 < few.capacity() {
             few.shrink_to(few.len() * 2);
         }
         child.node
+    }
+
+    /// Gives up an empty list, which is kept only while the view has slots for
+    /// children.
+    pub(super) fn tidy(&mut self) {
+        if let Children::Few(few) = self
+            && few.is_empty()
+        {
+            *self = Children::None;
+        }
     }
 
     /// Whether a child hangs at `offset`.

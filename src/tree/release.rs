@@ -7,9 +7,9 @@
 //! parent's lock and its own, if it is still empty and the parent's slot
 //! still is this very node: a replacement stays. The root never goes.
 
-use super::edit::{Edit, KidChange};
+use super::edit::{Edit, KidChange, Next};
 use super::garbage::Retired;
-use super::kids::Kid;
+use super::kids;
 use super::levels;
 use super::lookup::AHEAD;
 use super::names::Names;
@@ -400,13 +400,17 @@ impl Tree {
         }
         let mut edit = Edit::new(self, parent, half, scratch, guard);
         edit.trim(KidChange::Removed(child_is));
-        let view = edit.next_view(KidChange::Removed(child_is));
+        let next = edit.next(KidChange::Removed(child_is));
         fault(Fault::Unlinking);
         // One step, in which nothing panics. The child is unlocked last: who
         // meets the mark finds the parent's view without the child, and need
         // not spin until it is there.
-        edit.commit(view, scratch);
+        let in_place = matches!(next, Next::Take(_));
+        edit.commit(next, scratch);
         scratch.retired.push(Retired::Node(edit.half.children.remove(at), bytes));
+        if !in_place {
+            edit.half.children.tidy();
+        }
         scratch.delta.nodes -= 1;
         child_half.mark_detached();
         let above = edit.emptied();
@@ -441,7 +445,7 @@ impl Tree {
         if mutant(Mutant::FewLeaveOne) {
             children.pop();
         }
-        let kids: Vec<Kid> = children.iter().map(|node| Kid::new(node, self.fold)).collect();
+        let kids: Vec<_> = children.iter().map(|node| kids::entry(node, self.fold)).collect();
         let children = match children.is_empty() {
             true => Children::None,
             false => Children::Few(Box::new(children.into_iter().map(FewChild::new).collect())),

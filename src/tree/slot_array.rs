@@ -1,10 +1,5 @@
-//! The array of a hub's shard.
-//!
-//! A slot goes from empty to a child to removed and never back, so a reader
-//! that follows a slot sees one child at most; it checks the child's own key.
-//! Its word has a few bits of the key's hash beside the child's address, and
-//! the array's size is in the pointer to it: a key that is not there costs
-//! one look at one line. A second word notes where the child's readers go on.
+//! The array of a hub's shard: a table of slots. Its size is in the pointer to
+//! it.
 
 #![allow(unsafe_code)]
 
@@ -12,24 +7,10 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use super::key::{SHARD_BITS, tag};
+use super::key::{Key, SHARD_BITS, tag};
 use super::node::Node;
-use super::place::{pack, unpack_bits, unpack_node};
-use super::view::Ahead;
-use crate::LocalHash;
-use crate::sync::{AtomicU64, Guard, Hint, Mutant, Ordering, Witness, mutant, prefetch};
-
-/// One child's slot.
-struct Slot {
-    /// `EMPTY`, `REMOVED`, or the child's address and the tag of its key.
-    word: AtomicU64,
-    /// What readers of the child ask for next, or asked for.
-    ahead: Hint<Ahead>,
-}
-
-const EMPTY: u64 = 0;
-/// No node's address.
-const REMOVED: u64 = 1;
+use super::slot::{Entry, Slot, Table};
+use crate::sync::{Guard, Witness, prefetch};
 
 /// What stands before the slots: nothing but in the models. The alignment
 /// frees the low bits of the array's address.
@@ -86,8 +67,7 @@ impl SlotBox {
             };
             header.write(Header { witness: Witness::new() });
             for at in 0..capacity {
-                let slot = Slot { word: AtomicU64::new(EMPTY), ahead: Hint::new(ptr::null()) };
-                bytes.add(SLOTS_AT).cast::<Slot>().add(at).write(slot);
+                bytes.add(SLOTS_AT).cast::<Slot>().add(at).write(Slot::empty());
             }
             Self(header.map_addr(|address| address | capacity.trailing_zeros() as usize))
         }
@@ -148,12 +128,12 @@ impl<'a> Slots<'a> {
     }
 
     #[inline]
-    fn slots(self) -> &'a [Slot] {
+    pub(super) fn table(self) -> Table<'a> {
         // SAFETY: `new` put so many slots there, and they live for `'a`.
         unsafe {
             self.header.as_ref().witness.read();
             let first = self.header.byte_add(SLOTS_AT).cast::<Slot>();
-            std::slice::from_raw_parts(first.as_ptr(), self.mask + 1)
+            Table(std::slice::from_raw_parts(first.as_ptr(), self.mask + 1))
         }
     }
 
@@ -165,13 +145,6 @@ impl<'a> Slots<'a> {
     /// Bytes of the allocation.
     pub(super) fn bytes(self) -> usize {
         layout(self.capacity()).size()
-    }
-
-    /// The slots in the order in which `hash` probes them.
-    #[inline]
-    fn probe(self, hash: u64) -> impl Iterator<Item = &'a Slot> {
-        let slots = self.slots();
-        (0..slots.len()).map(move |step| &slots[(home(hash) + step) & self.mask])
     }
 
     /// Has the processor fetch where `hash` begins to probe, in an array that
@@ -186,100 +159,39 @@ impl<'a> Slots<'a> {
 
     /// The child of this key.
     #[inline]
-    pub(super) fn find(self, hash: u64, offset: u32, local: LocalHash, _: &Guard) -> Option<&Node> {
-        for slot in self.probe(hash) {
-            // Acquire: pairs with the release in `put`; the child is there.
-            let acquire =
-                if mutant(Mutant::HubLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
-            let word = slot.word.load(acquire);
-            if word == EMPTY {
-                return None;
-            }
-            if word == REMOVED || unpack_bits(word) != tag(hash) {
-                continue;
-            }
-            slot.ahead.prefetch();
-            // SAFETY: neither empty nor removed: a child, which is retired
-            // through the epoch once it was removed from the slot.
-            let child = unsafe { &*unpack_node(word) };
-            if child.first() == local && child.offset() == offset {
-                return Some(child);
-            }
-        }
-        None
+    pub(super) fn find(self, key: Key, guard: &Guard) -> Option<&Node> {
+        self.table().find(home(key.hash), key, guard)
     }
 
     /// Puts a child into the first empty slot; there is one. Under the
     /// shard's lock.
-    pub(super) fn put(self, hash: u64, child: NonNull<Node>) {
-        // Relaxed: only the holder of the lock fills slots.
-        let empty = |slot: &&Slot| slot.word.load(Ordering::Relaxed) == EMPTY;
-        let slot = self.probe(hash).find(empty).expect("an array always has an empty slot");
-        // Release: pairs with the acquire of whoever follows the slot.
-        let release =
-            if mutant(Mutant::HubPutRelaxed) { Ordering::Relaxed } else { Ordering::Release };
-        // SAFETY: a child that its slot will own.
-        let child = unsafe { child.as_ref() };
-        slot.ahead.set(child.ahead());
-        slot.word.store(pack(child, tag(hash)), release);
+    pub(super) fn put(self, hash: u64, child: &Node) {
+        self.table().put(home(hash), Entry::new(child, tag(hash)));
     }
 
     /// Notes where readers of `child` go on from it.
     pub(super) fn point_ahead(self, hash: u64, child: &Node) {
-        let word = pack(child, tag(hash));
-        // Relaxed: nothing is looked at behind the slot.
-        if let Some(slot) = self.probe(hash).find(|slot| slot.word.load(Ordering::Relaxed) == word)
-        {
-            slot.ahead.set(child.ahead());
-        }
+        self.table().point_ahead(home(hash), child);
     }
 
     /// Takes out `child` if a slot of its key holds this very node; the
     /// pointer that the slot owned. Under the shard's lock.
     pub(super) fn take(self, hash: u64, child: &Node) -> Option<NonNull<Node>> {
-        let same = |slot: &&Slot| {
-            let word = slot.word.load(Ordering::Acquire);
-            if mutant(Mutant::DetachByKey) && word != EMPTY && word != REMOVED {
-                // SAFETY: a child that its slot owns.
-                let held = unsafe { &*unpack_node(word) };
-                return (held.offset(), held.first()) == (child.offset(), child.first());
-            }
-            word == pack(child, tag(hash))
-        };
-        let slot = self.probe(hash).find(same)?;
-        let owned = unpack_node(slot.word.load(Ordering::Relaxed));
-        // Release: a reader that sees the slot removed and looks elsewhere
-        // sees what came first: a moved name's new place.
-        let release =
-            if mutant(Mutant::HubTakeRelaxed) { Ordering::Relaxed } else { Ordering::Release };
-        slot.word.store(REMOVED, release);
-        NonNull::new(owned)
-    }
-
-    /// What is noted of where readers of `child` go on.
-    #[cfg(all(test, not(kvradix_loom)))]
-    pub(super) fn noted(self, hash: u64, child: &Node) -> Option<*const Ahead> {
-        let word = pack(child, tag(hash));
-        let mut same = self.probe(hash).filter(|slot| slot.word.load(Ordering::Relaxed) == word);
-        same.next().map(|slot| slot.ahead.get())
+        self.table().take(home(hash), child)
     }
 
     /// The children from the slot where `hash` begins to probe to the first
-    /// empty one: all that begin there are among them, since `put` takes the
-    /// first empty slot and no slot is used twice. Under the shard's lock.
+    /// empty one: all that begin there are among them. Under the shard's lock.
     pub(super) fn probed(self, hash: u64) -> impl Iterator<Item = NonNull<Node>> {
-        // Relaxed: slots change under that lock alone.
-        let words = self.probe(hash).map(|slot| slot.word.load(Ordering::Relaxed));
-        words.take_while(|word| *word != EMPTY).filter_map(|word| NonNull::new(unpack_node(word)))
+        self.table().probed(home(hash))
     }
 
     /// Every child. Steady only under the shard's lock.
     pub(super) fn children(self) -> impl Iterator<Item = NonNull<Node>> {
         // So many ahead, the nodes are fetched: who walks all looks at each.
         const AHEAD: usize = 16;
-        let slots = self.slots();
-        // Acquire: pairs with the release in `put`.
-        let child = |slot: &Slot| NonNull::new(unpack_node(slot.word.load(Ordering::Acquire)));
+        let Table(slots) = self.table();
+        let child = |slot: &Slot| slot.entry().map(Entry::child);
         slots.iter().enumerate().filter_map(move |(at, slot)| {
             if let Some(ahead) = slots.get(at + AHEAD).and_then(child) {
                 Node::prefetch_all(ahead.as_ptr());

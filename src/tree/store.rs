@@ -10,7 +10,7 @@ use super::columns::Columns;
 use super::edit::{Edit, KidChange};
 use super::garbage::{Outgoing, Retired};
 use super::hub::Hub;
-use super::kids::Kid;
+use super::kids;
 use super::levels::{self, Level};
 use super::lookup::AHEAD;
 use super::mend::Newborn;
@@ -401,11 +401,11 @@ impl Tree {
             shard.insert(child, &mut lane.scratch.retired);
             return self.newborn(lane, found, half, guard);
         }
-        let view = edit.next_view(KidChange::Added(Kid::new(&child, self.fold)));
+        let next = edit.next(KidChange::Added(kids::entry(&child, self.fold)));
         // From here on nothing panics until the child is one that is mended.
         let half = found.write(Rank::Child);
         edit.half.children.push(child);
-        edit.commit(view, &mut lane.scratch);
+        edit.commit(next, &mut lane.scratch);
         self.newborn(lane, found, half, guard)
     }
 
@@ -591,6 +591,7 @@ mod tests {
 
     const A: WorkerId = WorkerId::new(1, 0);
     const B: WorkerId = WorkerId::new(2, 0);
+    const C: WorkerId = WorkerId::new(3, 0);
 
     fn blocks(names: std::ops::Range<u64>) -> Vec<Block> {
         names.map(|n| Block { sequence: SequenceHash(n), local: LocalHash(n) }).collect()
@@ -627,6 +628,7 @@ mod tests {
             for end in 101..140 {
                 index.store(A, Some(SequenceHash(end - 1)), &blocks(end..end + 1)).unwrap();
             }
+            index.store(C, None, &blocks(1..3)).unwrap();
             let outdated = notes(&index, 1, 100);
             assert!(outdated.iter().all(|(noted, now)| noted != now), "nothing has changed");
             index.store(A, None, &blocks(50..51)).unwrap();

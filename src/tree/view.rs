@@ -19,10 +19,11 @@ use std::slice;
 
 use super::columns::{Columns, Window};
 use super::hub::Hub;
-use super::kids::{Kid, Kids, NextKids, slots_for};
+use super::kids::{Kids, NextKids, slots_for};
 use super::levels::Level;
 use super::node::{Half, Node};
 use super::place::MAX_RUN;
+use super::slot::Slot;
 use crate::sync::{
     Arc, AtomicPtr, Fold, Guard, Mutant, Ordering, Weak, Witness, Word, arc_from_borrowed, mutant,
     prefetch, weak_from_borrowed,
@@ -38,9 +39,9 @@ struct Header {
     hub: Option<NonNull<Hub>>,
     levels: u32,
     len: u16,
-    kids: u16,
+    slots: u16,
     witness: Witness,
-    // Behind the header: `levels` levels, then `kids` kids.
+    // Behind the header: `levels` levels, then `slots` children's slots.
 }
 
 /// An immutable picture of a node that somebody keeps alive for `'a`.
@@ -70,12 +71,12 @@ unsafe impl Sync for ViewBox {}
 
 const LEVELS_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Level>());
 
-/// The allocation of a view with so many levels and kids, and where the kids'
-/// slots are in it.
-fn layout(levels: usize, kids: usize) -> (Layout, usize) {
-    const { assert!(align_of::<Level>() == align_of::<Kid>()) };
+/// The allocation of a view with so many levels and slots, and where the slots
+/// are in it.
+fn layout(levels: usize, slots: usize) -> (Layout, usize) {
+    const { assert!(align_of::<Level>().is_multiple_of(align_of::<Slot>())) };
     let slots_at = LEVELS_AT + levels * size_of::<Level>();
-    let size = slots_at + slots_for(kids) * size_of::<Kid>();
+    let size = slots_at + slots * size_of::<Slot>();
     let align = align_of::<Header>().max(align_of::<Level>());
     let layout = Layout::from_size_align(size, align).expect("a view fits the address space");
     (layout, slots_at)
@@ -91,26 +92,25 @@ impl ViewBox {
     ) -> Self {
         const { assert!(MAX_RUN <= u16::MAX as u32) };
         let kids = kids.into();
-        let count = kids.count();
+        let slots = slots_for(kids.count());
         if let [level] = levels
-            && (count, level.cutoff, level.bits.is_power_of_two()) == (0, window.len(), true)
+            && (slots, level.cutoff, level.bits.is_power_of_two()) == (0, window.len(), true)
             && hub.is_none()
         {
             return Self::sole(level.chunk * 64 + level.bits.trailing_zeros(), window.len());
         }
-        let (layout, slots_at) = layout(levels.len(), count);
+        let (layout, slots_at) = layout(levels.len(), slots);
         let header = Header {
             words: window.start(),
             // SAFETY: an `Arc` points at a value.
             hub: hub.map(|hub| unsafe { NonNull::new_unchecked(Arc::as_ptr(hub).cast_mut()) }),
             levels: levels.len() as u32,
             len: window.len() as u16,
-            kids: u16::try_from(count).expect("kids are few"),
+            slots: u16::try_from(slots).expect("kids are few"),
             witness: Witness::new(),
         };
         // SAFETY: the layout is not empty; header, levels and slots are
-        // written within it, each where `View` looks for it. All bits zero is
-        // an empty slot.
+        // written within it, each where `View` looks for it.
         unsafe {
             let bytes = alloc(layout);
             let Some(view) = NonNull::new(bytes.cast::<Header>()) else {
@@ -122,10 +122,10 @@ impl ViewBox {
                 [level] => first.write(*level),
                 all => ptr::copy_nonoverlapping(all.as_ptr(), first, all.len()),
             }
-            if count > 0 {
-                let first = bytes.add(slots_at).cast::<Kid>();
-                first.write_bytes(0, slots_for(count));
-                kids.fill(slice::from_raw_parts_mut(first, slots_for(count)));
+            if slots > 0 {
+                let first = bytes.add(slots_at).cast::<Slot>();
+                (0..slots).for_each(|at| first.add(at).write(Slot::empty()));
+                kids.fill(slice::from_raw_parts(first, slots));
             }
             Self(view)
         }
@@ -164,10 +164,12 @@ impl Drop for ViewBox {
     #[inline]
     fn drop(&mut self) {
         let Some(header) = self.header() else { return };
-        let layout = header.layout().0;
+        let ((layout, slots_at), slots) = (header.layout(), usize::from(header.slots));
         // SAFETY: the allocation of `new`, owned by this box alone; levels
-        // and kids need no drop.
+        // need no drop.
         unsafe {
+            let first = self.0.byte_add(slots_at).cast::<Slot>().as_ptr();
+            ptr::drop_in_place(ptr::slice_from_raw_parts_mut(first, slots));
             ptr::drop_in_place(self.0.as_ptr());
             dealloc(self.0.as_ptr().cast(), layout);
         }
@@ -175,10 +177,10 @@ impl Drop for ViewBox {
 }
 
 impl Header {
-    /// The allocation, and where the kids' slots are in it.
+    /// The allocation, and where the slots are in it.
     #[inline]
     fn layout(&self) -> (Layout, usize) {
-        layout(self.levels as usize, self.kids as usize)
+        layout(self.levels as usize, usize::from(self.slots))
     }
 }
 
@@ -230,13 +232,11 @@ impl<'a> View<'a> {
     #[inline]
     pub(super) fn kids(&self) -> Kids<'a> {
         let Some(header) = self.header else { return Kids::default() };
-        let (slots_at, count) = (header.layout().1, usize::from(header.kids));
         // SAFETY: `ViewBox::new` put so many there.
-        let slots = unsafe {
-            let first = NonNull::from(header).byte_add(slots_at).cast();
-            slice::from_raw_parts(first.as_ptr(), slots_for(count))
-        };
-        Kids::new(slots, count)
+        Kids::new(unsafe {
+            let first = NonNull::from(header).byte_add(header.layout().1).cast();
+            slice::from_raw_parts(first.as_ptr(), usize::from(header.slots))
+        })
     }
 
     /// Notes where readers of `child` go on from it.
@@ -306,11 +306,7 @@ impl<'a> View<'a> {
         if let Some(hub) = self.hub() {
             return hub.find(offset, local, guard);
         }
-        let candidates = self.kids().candidates(offset, local, fold);
-        // SAFETY: a child's `Arc` is retired after it left its parent's view,
-        // so it lives as long as the pin under which this view was loaded.
-        let mut nodes = candidates.map(|node| unsafe { &*node });
-        nodes.find(|node| node.first() == local && node.offset() == offset)
+        self.kids().find(offset, local, fold, guard)
     }
 }
 

@@ -15,7 +15,7 @@ pub const MODELS: &[Model] = &[
         .iterations(300, 6_000)
         .bound(2),
     Model::new("healing_against_view_children_that_become_a_table", becomes_hub)
-        .iterations(400, 8_000)
+        .iterations(190, 8_000)
         .bound(2),
 ];
 

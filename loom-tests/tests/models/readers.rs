@@ -1,7 +1,7 @@
 //! Readers against writers: windows, trims, holes, tables, moved names.
 
 use kvradix::model::Arc;
-use kvradix::{Index, LocalHash};
+use kvradix::{Block, Index, LocalHash, SequenceHash};
 use kvradix_loom_tests::{Model, Thread, saw, spawn};
 
 use crate::world::{A, B, C, K, depth, extend, named, remove, settle, shared, small, store};
@@ -81,6 +81,14 @@ pub const MODELS: &[Model] = &[
         .iterations(600, 10_000)
         .bound(3)
         .sees(&["0 1", "1 0", "1 1"]),
+    Model::new("reader_against_name_that_moves_between_view_children", moved_child)
+        .iterations(240, 5_000)
+        .bound(3)
+        .sees(&["1 2", "2 1", "2 2"]),
+    Model::new("reader_against_new_child_in_a_view", put).iterations(3, 200).sees(&["1", "2"]),
+    Model::new("reader_against_view_without_a_slot_left", used_up)
+        .iterations(10, 1_000)
+        .sees(&["1", "2"]),
     Model::new("reader_against_reused_slot", reused_slot)
         .iterations(500, 8_000)
         .bound(3)
@@ -479,6 +487,57 @@ fn moved() {
     index.store(A, None, &[named(7, 2)]).expect("stored");
     reader.join();
     assert_eq!((depth(&index, &[1], A), depth(&index, &[2], A)), (0, 1));
+    settle(&index);
+}
+
+/// The same where both places are children that one view lists.
+fn moved_child() {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    index.store(A, None, &[named(1, 1), named(7, 3)]).expect("stored");
+    let reader = reads(&index, |index| {
+        let (old, new) = (depth(index, &[1, 3], A), depth(index, &[1, 4], A));
+        assert!(old + new > 2, "held throughout, seen nowhere");
+        saw(format!("{old} {new}"));
+    });
+    extend_named(&index, 1, named(7, 4));
+    reader.join();
+    assert_eq!((depth(&index, &[1, 3], A), depth(&index, &[1, 4], A)), (1, 2));
+    settle(&index);
+}
+
+/// A stores a block below a name of its own.
+fn extend_named(index: &Index, parent: u64, block: Block) {
+    index.store(A, Some(SequenceHash(parent)), &[block]).expect("the parent is held");
+}
+
+/// A child comes into the view that readers have.
+fn put() {
+    let index = shared(small());
+    store(&index, A, &[1, 2]);
+    extend(&index, A, 1, &[3]);
+    let reader = reads(&index, |index| saw(depth(index, &[1, 4], A)));
+    extend(&index, A, 1, &[4]);
+    reader.join();
+    settle(&index);
+}
+
+/// Each child that came and went has cost a slot; the fourth needs a view of
+/// its own.
+fn used_up() {
+    let index = shared(small().hub_threshold(3));
+    store(&index, A, &[1, 2]);
+    extend(&index, A, 1, &[3]);
+    for child in 4..7 {
+        extend(&index, A, 1, &[child]);
+        remove(&index, A, &[child]);
+    }
+    let reader = reads(&index, |index| {
+        assert_eq!(depth(index, &[1, 3], A), 2, "a child was missed");
+        saw(depth(index, &[1, 7], A));
+    });
+    extend(&index, A, 1, &[7]);
+    reader.join();
     settle(&index);
 }
 

@@ -1,0 +1,194 @@
+//! A child's slot, and tables of them that readers search without a lock while
+//! children come and go.
+//!
+//! A slot goes from empty to a child to removed and never back, so a reader
+//! that follows a slot sees one child at most; it checks the child's own key.
+//! Its word has a few bits of the key's hash beside the child's address: a key
+//! that is not there costs one look at one line. A second word notes where the
+//! child's readers go on.
+
+#![allow(unsafe_code)]
+
+use std::ptr::{self, NonNull};
+
+use super::key::Key;
+use super::node::Node;
+use super::place::{pack, unpack_bits, unpack_node};
+use super::view::Ahead;
+use crate::sync::{AtomicU64, Guard, Hint, Mutant, Ordering, mutant};
+
+/// One child's slot.
+pub(super) struct Slot {
+    /// `EMPTY`, `REMOVED`, or the child's address and the tag of its key.
+    word: AtomicU64,
+    /// What readers of the child ask for next, or asked for.
+    ahead: Hint<Ahead>,
+}
+
+const EMPTY: u64 = 0;
+/// No node's address.
+const REMOVED: u64 = 1;
+
+/// What is to stand in a child's slot.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    word: u64,
+    ahead: *const Ahead,
+}
+
+impl Entry {
+    /// Names `child`, whose key has this tag.
+    #[inline]
+    pub(super) fn new(child: &Node, tag: u32) -> Self {
+        Self { word: pack(child, tag), ahead: child.ahead() }
+    }
+
+    /// The tag of the child's key.
+    #[inline]
+    pub(super) fn tag(self) -> u32 {
+        unpack_bits(self.word)
+    }
+
+    /// The child.
+    #[inline]
+    pub(super) fn child(self) -> NonNull<Node> {
+        NonNull::new(unpack_node(self.word)).expect("an entry names a child")
+    }
+}
+
+impl Slot {
+    pub(super) fn empty() -> Self {
+        Self { word: AtomicU64::new(EMPTY), ahead: Hint::new(ptr::null()) }
+    }
+
+    /// The child, if there is one. Steady only under the lock of its table.
+    #[inline]
+    pub(super) fn entry(&self) -> Option<Entry> {
+        // Acquire: pairs with the release in `put`.
+        let word = self.word.load(Ordering::Acquire);
+        (word > REMOVED).then(|| Entry { word, ahead: self.ahead.get() })
+    }
+
+    /// Whether it names this very node.
+    #[inline]
+    fn names(&self, node: &Node) -> bool {
+        ptr::eq(unpack_node(self.word.load(Ordering::Relaxed)), node)
+    }
+}
+
+/// Slots, a power of two of them or none, probed one after the other.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Table<'a>(pub(super) &'a [Slot]);
+
+impl<'a> Table<'a> {
+    /// The slots in the order in which they are probed from `home` on, all
+    /// bits of which but the low ones are left out.
+    #[inline]
+    fn probe(self, home: usize) -> impl Iterator<Item = &'a Slot> {
+        let Self(slots) = self;
+        let mask = slots.len().wrapping_sub(1);
+        (0..slots.len()).map(move |step| &slots[(home + step) & mask])
+    }
+
+    /// The child of this key.
+    #[inline]
+    pub(super) fn find(self, home: usize, key: Key, _: &Guard) -> Option<&Node> {
+        for slot in self.probe(home) {
+            // Acquire: pairs with the release in `put`; the child is there.
+            let acquire =
+                if mutant(Mutant::SlotLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+            let word = slot.word.load(acquire);
+            if word == EMPTY {
+                return None;
+            }
+            if word == REMOVED || unpack_bits(word) != key.tag() {
+                continue;
+            }
+            slot.ahead.prefetch();
+            // SAFETY: neither empty nor removed: a child, which is retired
+            // through the epoch once it was removed from the slot.
+            let child = unsafe { &*unpack_node(word) };
+            if child.first() == key.local && child.offset() == key.offset {
+                return Some(child);
+            }
+        }
+        None
+    }
+
+    /// The first empty slot within `steps` of `home`. Steady only under the
+    /// table's lock.
+    #[inline]
+    pub(super) fn room(self, home: usize, steps: usize) -> Option<&'a Slot> {
+        // Relaxed: only the holder of the lock fills slots.
+        self.probe(home).take(steps).find(|slot| slot.word.load(Ordering::Relaxed) == EMPTY)
+    }
+
+    /// Puts a child into the first empty slot; there is one. Under the table's
+    /// lock.
+    #[inline]
+    pub(super) fn put(self, home: usize, entry: Entry) {
+        let slot = self.room(home, usize::MAX).expect("a table with an empty slot");
+        slot.ahead.set(entry.ahead);
+        // Release: pairs with the acquire of whoever follows the slot.
+        let release =
+            if mutant(Mutant::SlotPutRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        slot.word.store(entry.word, release);
+    }
+
+    /// Takes out `child` if a slot of its key holds this very node; the
+    /// node that the slot named. Under the table's lock.
+    #[inline]
+    pub(super) fn take(self, home: usize, child: &Node) -> Option<NonNull<Node>> {
+        let same = |slot: &&Slot| {
+            if mutant(Mutant::DetachByKey)
+                && let Some(held) = slot.entry()
+            {
+                // SAFETY: a child that the table names is owned.
+                let held = unsafe { held.child().as_ref() };
+                return (held.offset(), held.first()) == (child.offset(), child.first());
+            }
+            slot.names(child)
+        };
+        let slot = self.probe(home).find(same)?;
+        let named = unpack_node(slot.word.load(Ordering::Relaxed));
+        // Release: a reader that sees the slot removed and looks elsewhere
+        // sees what came first: a moved name's new place.
+        let release =
+            if mutant(Mutant::SlotTakeRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        slot.word.store(REMOVED, release);
+        NonNull::new(named)
+    }
+
+    /// Whether it names this very node.
+    pub(super) fn names(self, node: &Node) -> bool {
+        self.0.iter().any(|slot| slot.names(node))
+    }
+
+    /// Notes where readers of `child` go on from it.
+    pub(super) fn point_ahead(self, home: usize, child: &Node) {
+        // Relaxed: nothing is looked at behind the slot.
+        if let Some(slot) = self.probe(home).find(|slot| slot.names(child)) {
+            slot.ahead.set(child.ahead());
+        }
+    }
+
+    /// What is noted of where readers of `child` go on.
+    #[cfg(all(test, not(kvradix_loom)))]
+    pub(super) fn noted(self, child: &Node) -> Option<*const Ahead> {
+        self.0.iter().find(|slot| slot.names(child)).map(|slot| slot.ahead.get())
+    }
+
+    /// The children from `home` to the first empty slot: all that begin there
+    /// are among them, since `put` takes the first empty slot and no slot is
+    /// used twice. Under the table's lock.
+    pub(super) fn probed(self, home: usize) -> impl Iterator<Item = NonNull<Node>> {
+        // Relaxed: slots change under that lock alone.
+        let words = self.probe(home).map(|slot| slot.word.load(Ordering::Relaxed));
+        words.take_while(|word| *word != EMPTY).filter_map(|word| NonNull::new(unpack_node(word)))
+    }
+
+    /// Every child. Steady only under the table's lock.
+    pub(super) fn entries(self) -> impl Iterator<Item = Entry> + 'a {
+        self.0.iter().filter_map(Slot::entry)
+    }
+}
