@@ -16,6 +16,7 @@ mod kids;
 mod lane;
 mod levels;
 mod limits;
+mod link;
 #[cfg(feature = "intake")]
 mod locate;
 mod lookup;
@@ -24,6 +25,7 @@ mod mend;
 mod names;
 mod node;
 mod place;
+mod published;
 mod queue;
 mod release;
 mod repeated;

@@ -15,7 +15,7 @@ pub enum Mutant {
     ColumnsLoadRelaxed,
     /// They are shown without a release.
     ColumnsMoveRelaxed,
-    /// The state is not looked at again once the columns were loaded.
+    /// The columns' address is not looked at again once the state was loaded.
     ColumnsUnchecked,
     /// Shorter columns are shown before the view that does with them.
     ColumnsCutEarly,

@@ -84,7 +84,10 @@ impl Shared {
         assert!(view.shows(&half.columns), "a view shows other columns than the half owns");
         let mut children_end = 0;
         let children = match &half.children {
-            Children::None => Vec::new(),
+            Children::None => {
+                assert_eq!(view.kids().capacity(), 0, "slots without a list of children");
+                Vec::new()
+            }
             Children::Few(few) => {
                 assert!(!few.is_empty() || view.kids().capacity() > 0, "an idle list of children");
                 assert!(few.len() <= self.tree.config.hub_threshold.max(1));

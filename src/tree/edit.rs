@@ -5,11 +5,12 @@ use super::columns::Columns;
 use super::garbage::{Outgoing, Retired};
 use super::hub::Hub;
 use super::levels::{self, Level};
+use super::link::linked;
 use super::mask::Mask;
 use super::node::{Children, Half, Node};
 use super::scratch::Scratch;
 use super::slot::Entry;
-use super::view::{View, ViewBox, linked};
+use super::view::{View, ViewBox};
 use crate::LocalHash;
 use crate::sync::{Arc, Fault, Guard, Mutant, Omission, WriteGuard, fault, mutant, omitted};
 
@@ -63,7 +64,7 @@ impl Replaced {
 }
 
 /// How the few children change.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(super) enum KidChange<'a> {
     Same,
     Added(Entry),
@@ -274,6 +275,8 @@ impl<'n> Edit<'n> {
     pub(super) fn next<'a>(&self, kids: KidChange<'a>) -> Next<'a> {
         let listed = self.view.kids();
         match kids {
+            // In place only where nothing else changes: a parent that is raised
+            // and its new child come out together.
             _ if self.touched => {}
             KidChange::Same => return Next::Same,
             KidChange::Added(kid) if listed.has_room(kid) => return Next::Put(kid),
@@ -295,8 +298,9 @@ impl<'n> Edit<'n> {
         Next::View(view)
     }
 
-    /// Publishes what `next` gave last. Nothing in here can panic: what the
-    /// caller does right before or after it is one step with it.
+    /// Publishes what `next` gave last, which has seen that the slot is there or
+    /// the child listed. Nothing in here can panic: what the caller does right
+    /// before or after it is one step with it.
     #[inline(always)]
     pub(super) fn commit(&mut self, next: Next<'_>, scratch: &mut Scratch) {
         match next {

@@ -9,11 +9,11 @@
 //! A block that the worker does not hold but whose descendants it does is
 //! stored under a temporary name and removed by the last event.
 
+use super::link::owner_of;
 use super::names::Names;
 use super::node::Node;
 use super::place::Place;
 use super::shared::Shared;
-use super::view::owner_of;
 use super::{Holdings, Tree};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fault, Fold, HashMap, HashSet, fault, pin};

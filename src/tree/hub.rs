@@ -176,13 +176,13 @@ impl Hub {
         self.spot(self.key(offset, local)).find(guard)
     }
 
-    /// Notes where readers of `child` go on from it. The caller has a pin.
-    pub(super) fn point_ahead(&self, child: &Node) {
+    /// Renews the hint of where readers of `child` go on. The caller has a pin.
+    pub(super) fn renew_hint(&self, child: &Node) {
         let hash = self.hash_of(child);
         // SAFETY: arrays are retired through the epoch when replaced, and the
         // caller was pinned before this load.
         if let Some(slots) = unsafe { self.shard(hash).slots() } {
-            slots.point_ahead(hash, child);
+            slots.renew_hint(hash, child);
         }
     }
 
@@ -503,10 +503,10 @@ impl Locked<'_> {
 
 #[cfg(all(test, not(kvradix_loom)))]
 impl Hub {
-    /// What is noted of where readers of `child` go on.
-    pub(super) fn noted(&self, child: &Node) -> Option<*const super::view::Ahead> {
+    /// The hint of where readers of `child` go on.
+    pub(super) fn hint_of(&self, child: &Node) -> Option<*const super::published::Line> {
         let locked = self.lock(child.offset(), child.first());
-        locked.slots().and_then(|slots| slots.table().noted(child))
+        locked.slots().and_then(|slots| slots.table().hint_of(child))
     }
 }
 

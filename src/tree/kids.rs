@@ -9,9 +9,9 @@
 use super::key::{Key, MOST_LISTED};
 use super::node::Node;
 use super::place::SPARE_BITS;
-use super::slot::{Entry, Slot, Table};
 #[cfg(all(test, not(kvradix_loom)))]
-use super::view::Ahead;
+use super::published::Line;
+use super::slot::{Entry, Slot, Table};
 use crate::LocalHash;
 use crate::sync::{Fold, Guard};
 
@@ -53,7 +53,13 @@ const _: () = assert!(slots_for(MOST_LISTED) <= 1 << SPARE_BITS, "a tag is too s
 
 /// Names `node`; its parent's half owns it for as long as views do.
 pub(super) fn entry(node: &Node, fold: Fold) -> Entry {
-    Entry::new(node, Key::new(fold, node.offset(), node.first()).tag())
+    Entry::new(node, tag(node, fold))
+}
+
+/// The tag of a node's key.
+#[inline]
+fn tag(node: &Node, fold: Fold) -> u32 {
+    Key::new(fold, node.offset(), node.first()).tag()
 }
 
 /// Where a search for a tag begins.
@@ -66,7 +72,7 @@ impl<'a> Kids<'a> {
     /// The table of these slots.
     #[inline]
     pub(super) fn new(slots: &'a [Slot]) -> Self {
-        Self(Table(slots))
+        Self(Table::new(slots))
     }
 
     /// How many there are.
@@ -77,7 +83,7 @@ impl<'a> Kids<'a> {
     /// How many slots there are.
     #[inline]
     pub(super) fn capacity(self) -> usize {
-        self.0.0.len()
+        self.0.slots().len()
     }
 
     /// Whether it names this very node.
@@ -97,17 +103,16 @@ impl<'a> Kids<'a> {
     where
         'a: 'g,
     {
-        if self.0.0.is_empty() {
+        if self.0.slots().is_empty() {
             return None;
         }
         let key = Key::new(fold, offset, local);
         self.0.find(home(key.tag()), key, guard)
     }
 
-    /// Notes where readers of `child` go on from it.
-    pub(super) fn point_ahead(self, child: &Node, fold: Fold) {
-        let tag = Key::new(fold, child.offset(), child.first()).tag();
-        self.0.point_ahead(home(tag), child);
+    /// Renews the hint of where readers of `child` go on.
+    pub(super) fn renew_hint(self, child: &Node, fold: Fold) {
+        self.0.renew_hint(home(tag(child, fold)), child);
     }
 
     /// Whether one more can come into the table as it is. Under the node's
@@ -128,7 +133,7 @@ impl<'a> Kids<'a> {
     /// exclusive lock.
     #[inline]
     pub(super) fn take(self, child: &Node, fold: Fold) {
-        let taken = self.0.take(home(entry(child, fold).tag()), child);
+        let taken = self.0.take(home(tag(child, fold)), child);
         debug_assert!(taken.is_some(), "the view lists the child");
     }
 
@@ -148,10 +153,10 @@ impl<'a> Kids<'a> {
         NextKids { without: Some(node), ..self.into() }
     }
 
-    /// What is noted of where readers of `child` go on.
+    /// The hint of where readers of `child` go on.
     #[cfg(all(test, not(kvradix_loom)))]
-    pub(super) fn noted(self, child: &Node) -> Option<*const Ahead> {
-        self.0.noted(child)
+    pub(super) fn hint_of(self, child: &Node) -> Option<*const Line> {
+        self.0.hint_of(child)
     }
 }
 

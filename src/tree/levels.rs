@@ -17,6 +17,22 @@ pub(super) struct Level {
     pub(super) bits: u64,
 }
 
+impl Level {
+    /// That of one worker.
+    #[inline]
+    pub(super) fn sole(slot: u32, cutoff: u32) -> Self {
+        let (chunk, bits) = split(slot);
+        Self { cutoff, chunk, bits }
+    }
+
+    /// Whose it is, if it is one worker's.
+    #[inline]
+    pub(super) fn sole_slot(self) -> Option<u32> {
+        let Self { chunk, bits, .. } = self;
+        bits.is_power_of_two().then(|| chunk * 64 + bits.trailing_zeros())
+    }
+}
+
 #[inline]
 fn split(slot: u32) -> (u32, u64) {
     (slot / 64, 1 << (slot % 64))

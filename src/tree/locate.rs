@@ -1,10 +1,10 @@
 //! Where a worker has a block: what it is, and what it is below.
 
+use super::link::owner_of;
 use super::names::Names;
 use super::node::Node;
 use super::place::Place;
 use super::shared::Shared;
-use super::view::owner_of;
 use super::{Holdings, Tree};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, pin};

@@ -4,8 +4,10 @@ use super::columns::Columns;
 use super::hub::Hub;
 use super::kids::Kids;
 use super::levels::{self, Level};
+use super::link::expose;
 use super::mask::Mask;
-use super::view::{Ahead, Published, View, ViewBox, expose};
+use super::published::{Line, Published};
+use super::view::{View, ViewBox};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Guard, ReadGuard, RwLock, Weak, Witness, WriteGuard, prefetch};
 use crate::{LocalHash, SequenceHash};
@@ -227,8 +229,8 @@ impl Node {
     /// What a reader asks for after the node: who knows it ahead has both
     /// fetched at once.
     #[inline]
-    pub(super) fn ahead(&self) -> *const Ahead {
-        self.view.ahead()
+    pub(super) fn hint(&self) -> *const Line {
+        self.view.hint()
     }
 
     /// Has the processor fetch a node that will be owned once more, or asked

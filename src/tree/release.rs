@@ -7,16 +7,17 @@
 //! parent's lock and its own, if it is still empty and the parent's slot
 //! still is this very node: a replacement stays. The root never goes.
 
-use super::edit::{Edit, KidChange, Next};
+use super::edit::{Edit, KidChange};
 use super::garbage::Retired;
 use super::kids;
 use super::levels;
+use super::link::borrow_under_pin;
 use super::lookup::AHEAD;
 use super::names::Names;
 use super::node::{Children, FewChild, Half, Node};
 use super::place::Place;
 use super::scratch::Scratch;
-use super::view::{View, borrow_under_pin};
+use super::view::View;
 use super::{Holdings, Tree};
 use crate::SequenceHash;
 use crate::sync::rank::Rank;
@@ -403,14 +404,11 @@ impl Tree {
         let next = edit.next(KidChange::Removed(child_is));
         fault(Fault::Unlinking);
         // One step, in which nothing panics. The child is unlocked last: who
-        // meets the mark finds the parent's view without the child, and need
+        // meets the mark does not find the child in the parent's view, and need
         // not spin until it is there.
-        let in_place = matches!(next, Next::Take(_));
+        let owner = edit.half.children.remove(at);
         edit.commit(next, scratch);
-        scratch.retired.push(Retired::Node(edit.half.children.remove(at), bytes));
-        if !in_place {
-            edit.half.children.tidy();
-        }
+        scratch.retired.push(Retired::Node(owner, bytes));
         scratch.delta.nodes -= 1;
         child_half.mark_detached();
         let above = edit.emptied();

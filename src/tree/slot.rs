@@ -4,8 +4,8 @@
 //! A slot goes from empty to a child to removed and never back, so a reader
 //! that follows a slot sees one child at most; it checks the child's own key.
 //! Its word has a few bits of the key's hash beside the child's address: a key
-//! that is not there costs one look at one line. A second word notes where the
-//! child's readers go on.
+//! that is not there mostly costs one look at one line. A second word is a hint
+//! of where the child's readers go on.
 
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use std::ptr::{self, NonNull};
 use super::key::Key;
 use super::node::Node;
 use super::place::{pack, unpack_bits, unpack_node};
-use super::view::Ahead;
+use super::published::Line;
 use crate::sync::{AtomicU64, Guard, Hint, Mutant, Ordering, mutant};
 
 /// One child's slot.
@@ -22,25 +22,25 @@ pub(super) struct Slot {
     /// `EMPTY`, `REMOVED`, or the child's address and the tag of its key.
     word: AtomicU64,
     /// What readers of the child ask for next, or asked for.
-    ahead: Hint<Ahead>,
+    hint: Hint<Line>,
 }
 
 const EMPTY: u64 = 0;
 /// No node's address.
 const REMOVED: u64 = 1;
 
-/// What is to stand in a child's slot.
+/// What is to stand in a child's slot. It owns nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     word: u64,
-    ahead: *const Ahead,
+    hint: *const Line,
 }
 
 impl Entry {
     /// Names `child`, whose key has this tag.
     #[inline]
     pub(super) fn new(child: &Node, tag: u32) -> Self {
-        Self { word: pack(child, tag), ahead: child.ahead() }
+        Self { word: pack(child, tag), hint: child.hint() }
     }
 
     /// The tag of the child's key.
@@ -58,7 +58,7 @@ impl Entry {
 
 impl Slot {
     pub(super) fn empty() -> Self {
-        Self { word: AtomicU64::new(EMPTY), ahead: Hint::new(ptr::null()) }
+        Self { word: AtomicU64::new(EMPTY), hint: Hint::new(ptr::null()) }
     }
 
     /// The child, if there is one. Steady only under the lock of its table.
@@ -66,7 +66,7 @@ impl Slot {
     pub(super) fn entry(&self) -> Option<Entry> {
         // Acquire: pairs with the release in `put`.
         let word = self.word.load(Ordering::Acquire);
-        (word > REMOVED).then(|| Entry { word, ahead: self.ahead.get() })
+        (word > REMOVED).then(|| Entry { word, hint: self.hint.get() })
     }
 
     /// Whether it names this very node.
@@ -78,9 +78,20 @@ impl Slot {
 
 /// Slots, a power of two of them or none, probed one after the other.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Table<'a>(pub(super) &'a [Slot]);
+pub(super) struct Table<'a>(&'a [Slot]);
 
 impl<'a> Table<'a> {
+    #[inline]
+    pub(super) fn new(slots: &'a [Slot]) -> Self {
+        Self(slots)
+    }
+
+    /// The slots.
+    #[inline]
+    pub(super) fn slots(self) -> &'a [Slot] {
+        self.0
+    }
+
     /// The slots in the order in which they are probed from `home` on, all
     /// bits of which but the low ones are left out.
     #[inline]
@@ -90,7 +101,7 @@ impl<'a> Table<'a> {
         (0..slots.len()).map(move |step| &slots[(home + step) & mask])
     }
 
-    /// The child of this key.
+    /// The child of this key. The table was found under the guard's pin.
     #[inline]
     pub(super) fn find(self, home: usize, key: Key, _: &Guard) -> Option<&Node> {
         for slot in self.probe(home) {
@@ -104,9 +115,11 @@ impl<'a> Table<'a> {
             if word == REMOVED || unpack_bits(word) != key.tag() {
                 continue;
             }
-            slot.ahead.prefetch();
-            // SAFETY: neither empty nor removed: a child, which is retired
-            // through the epoch once it was removed from the slot.
+            slot.hint.prefetch();
+            // SAFETY: neither empty nor removed: a child. It is retired once
+            // the table that readers find from then on names it no more; this
+            // one was found under the guard's pin, before that if it is an
+            // older one.
             let child = unsafe { &*unpack_node(word) };
             if child.first() == key.local && child.offset() == key.offset {
                 return Some(child);
@@ -128,7 +141,7 @@ impl<'a> Table<'a> {
     #[inline]
     pub(super) fn put(self, home: usize, entry: Entry) {
         let slot = self.room(home, usize::MAX).expect("a table with an empty slot");
-        slot.ahead.set(entry.ahead);
+        slot.hint.set(entry.hint);
         // Release: pairs with the acquire of whoever follows the slot.
         let release =
             if mutant(Mutant::SlotPutRelaxed) { Ordering::Relaxed } else { Ordering::Release };
@@ -143,7 +156,8 @@ impl<'a> Table<'a> {
             if mutant(Mutant::DetachByKey)
                 && let Some(held) = slot.entry()
             {
-                // SAFETY: a child that the table names is owned.
+                // SAFETY: a child that the table names is owned, and the
+                // caller has the table's lock.
                 let held = unsafe { held.child().as_ref() };
                 return (held.offset(), held.first()) == (child.offset(), child.first());
             }
@@ -164,18 +178,18 @@ impl<'a> Table<'a> {
         self.0.iter().any(|slot| slot.names(node))
     }
 
-    /// Notes where readers of `child` go on from it.
-    pub(super) fn point_ahead(self, home: usize, child: &Node) {
+    /// Renews the hint of where readers of `child` go on.
+    pub(super) fn renew_hint(self, home: usize, child: &Node) {
         // Relaxed: nothing is looked at behind the slot.
         if let Some(slot) = self.probe(home).find(|slot| slot.names(child)) {
-            slot.ahead.set(child.ahead());
+            slot.hint.set(child.hint());
         }
     }
 
-    /// What is noted of where readers of `child` go on.
+    /// The hint of where readers of `child` go on.
     #[cfg(all(test, not(kvradix_loom)))]
-    pub(super) fn noted(self, child: &Node) -> Option<*const Ahead> {
-        self.0.iter().find(|slot| slot.names(child)).map(|slot| slot.ahead.get())
+    pub(super) fn hint_of(self, child: &Node) -> Option<*const Line> {
+        self.0.iter().find(|slot| slot.names(child)).map(|slot| slot.hint.get())
     }
 
     /// The children from `home` to the first empty slot: all that begin there

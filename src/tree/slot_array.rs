@@ -133,7 +133,7 @@ impl<'a> Slots<'a> {
         unsafe {
             self.header.as_ref().witness.read();
             let first = self.header.byte_add(SLOTS_AT).cast::<Slot>();
-            Table(std::slice::from_raw_parts(first.as_ptr(), self.mask + 1))
+            Table::new(std::slice::from_raw_parts(first.as_ptr(), self.mask + 1))
         }
     }
 
@@ -169,9 +169,9 @@ impl<'a> Slots<'a> {
         self.table().put(home(hash), Entry::new(child, tag(hash)));
     }
 
-    /// Notes where readers of `child` go on from it.
-    pub(super) fn point_ahead(self, hash: u64, child: &Node) {
-        self.table().point_ahead(home(hash), child);
+    /// Renews the hint of where readers of `child` go on.
+    pub(super) fn renew_hint(self, hash: u64, child: &Node) {
+        self.table().renew_hint(home(hash), child);
     }
 
     /// Takes out `child` if a slot of its key holds this very node; the
@@ -190,7 +190,7 @@ impl<'a> Slots<'a> {
     pub(super) fn children(self) -> impl Iterator<Item = NonNull<Node>> {
         // So many ahead, the nodes are fetched: who walks all looks at each.
         const AHEAD: usize = 16;
-        let Table(slots) = self.table();
+        let slots = self.table().slots();
         let child = |slot: &Slot| slot.entry().map(Entry::child);
         slots.iter().enumerate().filter_map(move |(at, slot)| {
             if let Some(ahead) = slots.get(at + AHEAD).and_then(child) {

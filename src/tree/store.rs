@@ -12,12 +12,12 @@ use super::garbage::{Outgoing, Retired};
 use super::hub::Hub;
 use super::kids;
 use super::levels::{self, Level};
+use super::link::{borrow_under_pin, link_to, linked};
 use super::lookup::AHEAD;
 use super::mend::Newborn;
 use super::names::{Found, Names};
 use super::node::{Children, Half, Node};
 use super::place::{MAX_RUN, Place};
-use super::view::{borrow_under_pin, link_to, linked};
 use super::{Holdings, Refusal, TreeConfig};
 use crate::sync::rank::Rank;
 use crate::sync::{Arc, Fault, Guard, Mutant, WriteGuard, fault, mutant};
@@ -75,7 +75,7 @@ impl Tree {
             }
         };
         self.admit(lane, blocks, guard).map_err(Refusal::Full)?;
-        let left = self.chain_left(lane, parent, guard);
+        let left = self.turned_from(lane, parent, guard);
         if mutant(Mutant::MovedNamesFirst) {
             let names: Vec<_> = blocks.iter().map(|block| block.sequence).collect();
             self.remove(lane, &names, guard);
@@ -95,17 +95,15 @@ impl Tree {
         if let (Some(block), Some(at)) = (blocks.last(), cursor.at.checked_sub(1)) {
             lane.names.latest = Some((block.sequence, Place::new(cursor.node, at)));
         }
-        if let Some(node) = left
-            && !cfg!(kvradix_loom)
-        {
-            self.point_ahead(node, guard);
+        if let Some(node) = left {
+            self.renew_hints(node, guard);
         }
         Ok(())
     }
 
     /// The end of the chain that the worker stored last, if this store does not
-    /// go on there.
-    fn chain_left<'g>(
+    /// go on there. It is held, so in the tree now, and kept by the pin.
+    fn turned_from<'g>(
         &self,
         lane: &Holdings,
         parent: Option<SequenceHash>,
@@ -116,20 +114,19 @@ impl Tree {
         Some(Names::node_of(place, guard))
     }
 
-    /// Notes beside the names of a node and of its parent where their readers
-    /// go on, once a worker is done with the chain: what is published often is
-    /// not pointed at each time.
-    fn point_ahead<'g>(&self, mut node: &'g Node, guard: &'g Guard) {
-        const LEVELS: usize = 2;
-        for _ in 0..LEVELS {
+    /// Renews the hints of a node and of its parent, once a worker is done with
+    /// the chain: what is published often is not hinted at each time.
+    fn renew_hints<'g>(&self, mut node: &'g Node, guard: &'g Guard) {
+        const NODES: usize = 2;
+        for _ in 0..NODES {
             // Below offset 0 there is nothing but the root.
             if node.offset() == 0 {
-                return self.top.point_ahead(node);
+                return self.top.renew_hint(node);
             }
             let half = node.read(Rank::Child);
             let Some(parent) = linked(&half, guard) else { return };
             drop(half);
-            parent.view(guard).point_ahead(node, self.fold);
+            parent.view(guard).renew_hint(node, self.fold);
             node = parent;
         }
     }
@@ -361,8 +358,7 @@ impl Tree {
         }
         let parent = link_to(parent, guard);
         let slot = lane.names.slot;
-        let level = Level { cutoff: len, chunk: slot / 64, bits: 1 << (slot % 64) };
-        let child = Node::new(parent, offset, columns, len, &[level]);
+        let child = Node::new(parent, offset, columns, len, &[Level::sole(slot, len)]);
         fault(Fault::ChildMade);
         child
     }
@@ -584,7 +580,7 @@ impl Tree {
 
 #[cfg(all(test, not(kvradix_loom)))]
 mod tests {
-    use super::super::view::Ahead;
+    use super::super::published::Line;
     use super::*;
     use crate::sync::pin;
     use crate::{Index, LocalHash, WorkerId};
@@ -597,26 +593,27 @@ mod tests {
         names.map(|n| Block { sequence: SequenceHash(n), local: LocalHash(n) }).collect()
     }
 
-    /// The root's child that begins with `first`, the child below its first eight
-    /// blocks that begins with `then`, and what is noted beside both and true of both.
+    /// The hints of the root's child that begins with `first` and of the child
+    /// below its first eight blocks that begins with `then`; and what they would
+    /// be now.
     #[track_caller]
-    fn notes(index: &Index, first: u64, then: u64) -> [(*const Ahead, *const Ahead); 2] {
+    fn hints(index: &Index, first: u64, then: u64) -> [(*const Line, *const Line); 2] {
         let (tree, guard) = (&index.shared().tree, pin());
         let above = tree.top.find(0, LocalHash(first), &guard).expect("a child of the root");
         let view = above.view(&guard);
         let below = view.child(8, LocalHash(then), tree.fold, &guard).expect("a child");
-        let noted = match view.hub() {
-            Some(hub) => hub.noted(below),
-            None => view.kids().noted(below),
+        let hint = match view.hub() {
+            Some(hub) => hub.hint_of(below),
+            None => view.kids().hint_of(below),
         };
-        let top = tree.top.noted(above).expect("a slot");
-        [(top, above.ahead()), (noted.expect("a slot"), below.ahead())]
+        let top = tree.top.hint_of(above).expect("a slot");
+        [(top, above.hint()), (hint.expect("a slot"), below.hint())]
     }
 
     /// Suffixes that grow and prefixes that get children are published many
-    /// times; once their worker stores elsewhere, readers find both at once.
+    /// times, and their hints renewed once, when their worker stores elsewhere.
     #[test]
-    fn where_readers_go_on_is_noted_when_a_worker_turns_to_another_chain() {
+    fn hints_are_renewed_when_a_worker_turns_to_another_chain() {
         for threshold in [1, 96] {
             let index = Index::builder().drain_threads(0).hub_threshold(threshold).build();
             for worker in [A, B] {
@@ -625,23 +622,23 @@ mod tests {
             index.store(B, Some(SequenceHash(8)), &blocks(200..208)).unwrap();
             index.store(B, Some(SequenceHash(8)), &blocks(300..308)).unwrap();
             index.store(A, Some(SequenceHash(8)), &blocks(100..101)).unwrap();
+            let before = hints(&index, 1, 100);
             for end in 101..140 {
                 index.store(A, Some(SequenceHash(end - 1)), &blocks(end..end + 1)).unwrap();
             }
             index.store(C, None, &blocks(1..3)).unwrap();
-            let outdated = notes(&index, 1, 100);
-            assert!(outdated.iter().all(|(noted, now)| noted != now), "nothing has changed");
+            let outdated = hints(&index, 1, 100);
+            assert_eq!(outdated.map(|(hint, _)| hint), before.map(|(hint, _)| hint));
+            assert!(outdated.iter().all(|(hint, now)| hint != now), "nothing has changed");
             index.store(A, None, &blocks(50..51)).unwrap();
-            let renewed = notes(&index, 1, 100);
-            assert!(renewed.iter().all(|(noted, now)| noted == now), "{renewed:?}");
+            let renewed = hints(&index, 1, 100);
+            assert!(renewed.iter().all(|(hint, now)| hint == now), "{renewed:?}");
             index.check();
         }
     }
 
-    /// Nothing is pointed at while a worker goes on where it was, nor of a
-    /// chain that is gone.
     #[test]
-    fn a_chain_that_is_gone_is_pointed_at_by_nobody() {
+    fn a_store_after_its_workers_chain_went_leaves_the_tree_whole() {
         let index = Index::builder().drain_threads(0).build();
         index.store(A, None, &blocks(1..9)).unwrap();
         index.store(A, Some(SequenceHash(3)), &blocks(20..29)).unwrap();

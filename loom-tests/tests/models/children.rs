@@ -18,7 +18,7 @@ pub const MODELS: &[Model] = &[
     Model::new("store_against_removal_and_reader", store_or_empty_read)
         .iterations(1_000, 20_000)
         .bound(2),
-    Model::new("two_stores_of_one_new_child", same_child).iterations(1_000, 10_000).bound(3),
+    Model::new("two_stores_of_one_new_child", same_child).iterations(750, 10_000).bound(3),
     Model::new("two_stores_of_one_new_child_in_a_hub", same_child_in_hub)
         .iterations(400, 7_000)
         .bound(3),

@@ -85,9 +85,9 @@ pub const MUTANTS: &[Negative] = &[
     ),
     kills(
         "ColumnsUnchecked",
-        "who has loaded the columns looks at the run's state once more",
-        "reader_against_trim_and_reappend",
-        "Causality violation",
+        "who has loaded a run's state looks at the columns' address once more",
+        "reader_against_columns_that_are_cut_and_grow_again",
+        "read beyond their end",
     ),
     kills(
         "ColumnsCutEarly",
@@ -99,6 +99,12 @@ pub const MUTANTS: &[Negative] = &[
         "FreeAtOnce",
         "what an event retired waits for the pins",
         "reader_against_detach",
+        "touched after it was freed",
+    ),
+    kills(
+        "FreeAtOnce",
+        "a child that an earlier view names waits for the pins",
+        "reader_of_an_earlier_view_against_child_that_goes_from_the_next",
         "touched after it was freed",
     ),
     kills(

@@ -23,12 +23,20 @@ pub const MODELS: &[Model] = &[
         .iterations(50, 2_000)
         .bound(3)
         .sees(&["2"]),
+    Model::new("reader_against_columns_that_are_cut_and_grow_again", cut_again)
+        .iterations(1_000, 30_000)
+        .bound(3)
+        .sees(&["3"]),
+    Model::new("reader_against_two_copies_of_the_columns", copied_twice)
+        .iterations(500, 30_000)
+        .bound(3)
+        .sees(&["1", "3"]),
     Model::new("reader_against_sole_run_that_is_shared_for_a_while", shared_run)
         .iterations(2_000, 20_000)
         .bound(3)
         .sees(&["0", "1", "2", "3"]),
     Model::new("reader_against_sole_run_that_has_a_child_for_a_while", branched_run)
-        .iterations(500, 6_000)
+        .iterations(400, 6_000)
         .bound(3)
         .sees(&["0", "1", "2"]),
     Model::new("reader_against_detach", detach).iterations(30, 600).bound(3).sees(&["1", "2"]),
@@ -82,12 +90,16 @@ pub const MODELS: &[Model] = &[
         .bound(3)
         .sees(&["0 1", "1 0", "1 1"]),
     Model::new("reader_against_name_that_moves_between_view_children", moved_child)
-        .iterations(240, 5_000)
+        .iterations(190, 5_000)
         .bound(3)
         .sees(&["1 2", "2 1", "2 2"]),
     Model::new("reader_against_new_child_in_a_view", put).iterations(3, 200).sees(&["1", "2"]),
     Model::new("reader_against_view_without_a_slot_left", used_up)
         .iterations(10, 1_000)
+        .sees(&["1", "2"]),
+    Model::new("reader_of_an_earlier_view_against_child_that_goes_from_the_next", earlier_view)
+        .iterations(300, 10_000)
+        .bound(3)
         .sees(&["1", "2"]),
     Model::new("reader_against_reused_slot", reused_slot)
         .iterations(500, 8_000)
@@ -180,6 +192,40 @@ fn cut() {
     settle(&index);
 }
 
+/// Cut, and as long again in other columns: the run's state is the same word.
+fn cut_again() {
+    let index = shared(small().run_blocks(16));
+    let run: Vec<_> = (1..=16).map(|n| named(98 + n, n)).collect();
+    index.store(A, None, &run).expect("a root store is accepted");
+    remove(&index, A, &(103..=114).rev().collect::<Vec<_>>());
+    let next: Vec<_> = (4..=4).map(|n| named(198 + n, 20 + n)).collect();
+    let reader = reads(&index, |index| {
+        let depth = depth(index, &[1, 2, 3, 99], A);
+        assert_eq!(depth, 3, "columns that were cut were read beyond their end");
+        saw(depth);
+    });
+    remove(&index, A, &[102]);
+    index.store(A, Some(SequenceHash(101)), &next).expect("the parent is held");
+    reader.join();
+    settle(&index);
+}
+
+/// As long as it was, in the second of two copies; the first was never so.
+fn copied_twice() {
+    let index = shared(small());
+    store(&index, A, &[1, 2, 3]);
+    let reader = reads(&index, |index| {
+        let depth = depth(index, &[1, 2, 3], A);
+        saw(depth);
+    });
+    remove(&index, A, &[3, 2]);
+    extend(&index, A, 1, &[4]);
+    remove(&index, A, &[4]);
+    extend(&index, A, 1, &[5, 6]);
+    reader.join();
+    settle(&index);
+}
+
 /// Sole, of two, longer, sole again; its first holder is never short.
 fn shared_run() {
     let index = shared(small());
@@ -201,10 +247,8 @@ fn branched_run() {
     let index = shared(small());
     store(&index, A, &[1, 2]);
     let reader = reads(&index, |index| {
-        let found = index.matches(LocalHash::from_slice(&[1, 3]));
-        let depth = found.depth_of(A);
-        assert!(depth >= 1, "a stable holder is short");
-        saw(found.depth_of(B));
+        assert_eq!(depth(index, &[1, 2], A), 2, "a stable holder is short");
+        saw(depth(index, &[1, 3], B));
     });
     store(&index, B, &[1, 3]);
     remove(&index, B, &[3, 1]);
@@ -537,6 +581,22 @@ fn used_up() {
         saw(depth(index, &[1, 7], A));
     });
     extend(&index, A, 1, &[7]);
+    reader.join();
+    settle(&index);
+}
+
+/// The child's slot is in two views, and is taken out of the second one.
+fn earlier_view() {
+    let index = shared(small());
+    store(&index, K, &[1, 2]);
+    store(&index, A, &[1, 3]);
+    let reader = reads(&index, |index| {
+        let found = index.matches(LocalHash::from_slice(&[1, 3]));
+        assert_eq!(found.depth_of(K), 1, "a stable holder is short");
+        saw(found.depth_of(A));
+    });
+    store(&index, B, &[1]);
+    remove(&index, A, &[3]);
     reader.join();
     settle(&index);
 }
