@@ -70,7 +70,7 @@ impl<T> Hint<T> {
         std::ptr::null()
     }
 
-    pub fn prefetch(&self) {}
+    pub fn prefetch(&self, _: usize) {}
 }
 
 /// Left out of the search.

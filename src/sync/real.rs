@@ -364,9 +364,11 @@ impl<T> Hint<T> {
         self.0.load(super::Ordering::Relaxed)
     }
 
+    /// Has the processor fetch so many lines from there on.
     #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        prefetch(self.get());
+    pub(crate) fn prefetch(&self, lines: usize) {
+        let at = self.get().cast::<u8>();
+        (0..lines).for_each(|line| prefetch(at.wrapping_add(64 * line)));
     }
 }
 
