@@ -105,6 +105,15 @@ impl<'a> Table<'a> {
         (0..slots.len()).map(move |step| &slots[(home + step) & mask])
     }
 
+    /// The same up to the first empty one: what begins at `home` is among them,
+    /// since `put` takes the first empty slot and no slot is used twice. Steady
+    /// only under the table's lock.
+    #[inline]
+    fn used(self, home: usize) -> impl Iterator<Item = &'a Slot> {
+        // Relaxed: slots change under that lock alone.
+        self.probe(home).take_while(|slot| slot.word.load(Ordering::Relaxed) != EMPTY)
+    }
+
     /// The child of this key. The table was found under the guard's pin.
     #[inline]
     pub(super) fn find(self, home: usize, key: Key, _: &Guard) -> Option<&Node> {
@@ -167,7 +176,7 @@ impl<'a> Table<'a> {
             }
             slot.names(child)
         };
-        let slot = self.probe(home).find(same)?;
+        let slot = self.used(home).find(same)?;
         let named = unpack_node(slot.word.load(Ordering::Relaxed));
         // Release: a reader that sees the slot removed and looks elsewhere
         // sees what came first: a moved name's new place.
@@ -184,8 +193,7 @@ impl<'a> Table<'a> {
 
     /// Renews the hint of where readers of `child` go on.
     pub(super) fn renew_hint(self, home: usize, child: &Node) {
-        // Relaxed: nothing is looked at behind the slot.
-        if let Some(slot) = self.probe(home).find(|slot| slot.names(child)) {
+        if let Some(slot) = self.used(home).find(|slot| slot.names(child)) {
             slot.hint.set(child.hint());
         }
     }
@@ -197,12 +205,9 @@ impl<'a> Table<'a> {
     }
 
     /// The children from `home` to the first empty slot: all that begin there
-    /// are among them, since `put` takes the first empty slot and no slot is
-    /// used twice. Under the table's lock.
+    /// are among them. Under the table's lock.
     pub(super) fn probed(self, home: usize) -> impl Iterator<Item = NonNull<Node>> {
-        // Relaxed: slots change under that lock alone.
-        let words = self.probe(home).map(|slot| slot.word.load(Ordering::Relaxed));
-        words.take_while(|word| *word != EMPTY).filter_map(|word| NonNull::new(unpack_node(word)))
+        self.used(home).filter_map(Slot::entry).map(Entry::child)
     }
 
     /// Every child. Steady only under the table's lock.
