@@ -241,7 +241,7 @@ mod tests {
     use super::super::edit::{Edit, KidChange};
     use super::super::figures::Figure;
     use super::super::garbage::{Outgoing, Retired};
-    use super::super::kids::Kids;
+    use super::super::kids::NextKids;
     use super::super::scratch::Scratch;
     use super::super::sieve;
     use super::super::view::ViewBox;
@@ -469,7 +469,7 @@ mod tests {
             let mut half = node.write(Rank::Child);
             let guard = pin();
             let (view, window) = (node.view(&guard), half.columns.window(6));
-            let without = ViewBox::new(window, view.levels(), Kids::default(), None);
+            let without = ViewBox::new(window, view.levels(), NextKids::default(), None);
             std::mem::forget(node.publish(&mut half, without));
         });
     }

@@ -285,12 +285,13 @@ impl<'n> Edit<'n> {
             }
             _ => {}
         }
+        let count = self.half.children.few().len();
         let window = self.cut.as_ref().unwrap_or(&self.half.columns).window(self.len);
         let hub = self.half.hub();
         let kids = match kids {
-            KidChange::Same => listed.into(),
-            KidChange::Added(kid) => listed.with(kid),
-            KidChange::Removed(node) => listed.without(node),
+            KidChange::Same => listed.same(count),
+            KidChange::Added(kid) => listed.with(kid, count + 1),
+            KidChange::Removed(node) => listed.without(node, count - 1),
             KidChange::All(kids) => kids.into(),
         };
         let view = ViewBox::new(window, &self.levels, kids, hub);

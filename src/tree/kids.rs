@@ -22,6 +22,8 @@ pub(super) struct Kids<'a>(Table<'a>);
 /// The table that the next view is to have.
 #[derive(Default)]
 pub(super) struct NextKids<'a> {
+    /// How many there will be.
+    count: usize,
     from: Kids<'a>,
     /// Those that are in no table yet.
     list: &'a [Entry],
@@ -143,14 +145,19 @@ impl<'a> Kids<'a> {
         self.capacity() > FEWEST_SLOTS && kids * 4 < self.capacity()
     }
 
-    /// These and one more.
-    pub(super) fn with(self, kid: Entry) -> NextKids<'a> {
-        NextKids { with: Some(kid), ..self.into() }
+    /// These, `count` of them.
+    pub(super) fn same(self, count: usize) -> NextKids<'a> {
+        NextKids { count, from: self, ..NextKids::default() }
     }
 
-    /// These but `node`.
-    pub(super) fn without(self, node: &'a Node) -> NextKids<'a> {
-        NextKids { without: Some(node), ..self.into() }
+    /// These and one more, `count` with it.
+    pub(super) fn with(self, kid: Entry, count: usize) -> NextKids<'a> {
+        NextKids { with: Some(kid), ..self.same(count) }
+    }
+
+    /// These but `node`, `count` without it.
+    pub(super) fn without(self, node: &'a Node, count: usize) -> NextKids<'a> {
+        NextKids { without: Some(node), ..self.same(count) }
     }
 
     /// The hint of where readers of `child` go on.
@@ -160,36 +167,40 @@ impl<'a> Kids<'a> {
     }
 }
 
-impl<'a> From<Kids<'a>> for NextKids<'a> {
-    fn from(from: Kids<'a>) -> Self {
-        Self { from, ..Self::default() }
-    }
-}
-
 impl<'a> From<&'a [Entry]> for NextKids<'a> {
     /// Those of a list.
     fn from(list: &'a [Entry]) -> Self {
-        Self { list, ..Self::default() }
+        Self { count: list.len(), list, ..Self::default() }
     }
 }
 
 impl NextKids<'_> {
-    /// How many there will be.
+    /// How many slots there will be.
     #[inline]
-    pub(super) fn count(&self) -> usize {
-        let before = self.from.len() - usize::from(self.without.is_some());
-        before + self.list.len() + usize::from(self.with.is_some())
+    pub(super) fn slots(&self) -> usize {
+        slots_for(self.count)
     }
 
-    /// Fills the slots, `slots_for(count)` of them, all empty; nobody sees
-    /// them yet.
+    /// Slots that may be copied as they are, before `add` puts what is missing:
+    /// most views change nothing here. Slots whose child went are copied too.
     #[inline]
-    pub(super) fn fill(&self, slots: &[Slot]) {
-        let Self { from, list, without, with } = self;
+    pub(super) fn copied(&self) -> Option<&[Slot]> {
+        let Self { from, list, without, with, .. } = self;
+        let room = with.is_none_or(|kid| from.has_room(kid));
+        let fits = from.capacity() == self.slots() && list.is_empty() && without.is_none() && room;
+        fits.then(|| from.0.slots())
+    }
+
+    /// Fills slots that are empty but for what was copied; nobody sees them
+    /// yet.
+    #[inline]
+    pub(super) fn add(&self, slots: &[Slot], copied: bool) {
+        let Self { from, list, without, with, .. } = self;
         let table = Kids::new(slots);
-        let gone = without.map(std::ptr::from_ref);
-        for kid in from.0.entries().filter(|kid| Some(kid.child().as_ptr().cast_const()) != gone) {
-            table.put(kid);
+        if !copied {
+            let gone = without.map(std::ptr::from_ref);
+            let stays = |kid: &Entry| Some(kid.child().as_ptr().cast_const()) != gone;
+            from.0.entries().filter(stays).for_each(|kid| table.put(kid));
         }
         list.iter().chain(with).for_each(|kid| table.put(*kid));
     }
@@ -211,6 +222,12 @@ mod tests {
         let mut columns = Columns::with_capacity(1);
         columns.push(Block { sequence: SequenceHash(local), local: LocalHash(local) });
         Node::new(Weak::new(), offset, columns, 1, &[])
+    }
+
+    fn made_of(next: &NextKids<'_>) -> Vec<Slot> {
+        let made: Vec<_> = (0..next.slots()).map(|_| Slot::empty()).collect();
+        next.add(&made, false);
+        made
     }
 
     /// Tables of every size, made one of the other as children come and go, in
@@ -237,12 +254,12 @@ mod tests {
                     in_place[0] += 1;
                     None
                 } else {
-                    Some(kids.with(kid))
+                    Some(kids.with(kid, there.len()))
                 }
             } else {
                 let one = there.swap_remove(rng.random_range(0..there.len()));
                 if kids.is_idle(there.len()) {
-                    Some(kids.without(&nodes[one]))
+                    Some(kids.without(&nodes[one], there.len()))
                 } else {
                     kids.take(&nodes[one], fold);
                     in_place[1] += 1;
@@ -250,9 +267,8 @@ mod tests {
                 }
             };
             if let Some(next) = next {
-                assert_eq!(next.count(), there.len());
-                let made: Vec<_> = (0..slots_for(there.len())).map(|_| Slot::empty()).collect();
-                next.fill(&made);
+                assert_eq!(next.slots(), slots_for(there.len()));
+                let made = made_of(&next);
                 slots = made;
                 sizes.insert(slots.len());
             }
@@ -270,8 +286,7 @@ mod tests {
         assert!(sizes.len() > 6, "{sizes:?}");
         assert!(in_place.iter().all(|count| *count > 1_000), "{in_place:?}");
         let list: Vec<_> = there.iter().map(|n| entry(&nodes[*n], fold)).collect();
-        let made: Vec<_> = (0..slots_for(list.len())).map(|_| Slot::empty()).collect();
-        NextKids::from(&list[..]).fill(&made);
+        let made = made_of(&NextKids::from(&list[..]));
         let kids = Kids::new(&made);
         assert!(there.iter().all(|n| kids.name(&nodes[*n])));
     }

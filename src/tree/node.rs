@@ -2,7 +2,7 @@
 
 use super::columns::Columns;
 use super::hub::Hub;
-use super::kids::Kids;
+use super::kids::NextKids;
 use super::levels::{self, Level};
 use super::link::expose;
 use super::mask::Mask;
@@ -163,7 +163,7 @@ impl Node {
         len: u32,
         levels: &[Level],
     ) -> Arc<Self> {
-        let view = ViewBox::new(columns.window(len), levels, Kids::default(), None);
+        let view = ViewBox::new(columns.window(len), levels, NextKids::default(), None);
         let node = Arc::new(Self {
             view: Published::new(view, &columns),
             first: columns.local(0),
@@ -184,7 +184,7 @@ impl Node {
     /// The root: no blocks, a hub for children from the start.
     pub(super) fn root(hub: Arc<Hub>) -> Arc<Self> {
         let columns = Columns::empty();
-        let view = ViewBox::new(columns.window(0), &[], Kids::default(), Some(&hub));
+        let view = ViewBox::new(columns.window(0), &[], NextKids::default(), Some(&hub));
         let node = Arc::new(Self {
             view: Published::new(view, &columns),
             first: LocalHash(0),

@@ -65,6 +65,25 @@ impl Slot {
         Self { word: AtomicU64::new(EMPTY), hint: Hint::new(ptr::null()) }
     }
 
+    /// Copies slots, children and all, to a place for as many.
+    ///
+    /// # Safety
+    /// `to` is allocated, and nobody else's. Nobody writes the slots meanwhile,
+    /// not even a hint: the caller has their table's lock exclusively.
+    pub(super) unsafe fn copy(from: &[Slot], to: *mut Slot) {
+        if cfg!(kvradix_loom) {
+            for (at, slot) in from.iter().enumerate() {
+                let word = slot.word.load(Ordering::Relaxed);
+                let copy = Slot { word: AtomicU64::new(word), hint: Hint::new(slot.hint.get()) };
+                // SAFETY: within the place, says the caller.
+                unsafe { to.add(at).write(copy) };
+            }
+        } else {
+            // SAFETY: as said; slots are plain words, which readers only read.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        }
+    }
+
     /// The child, if there is one. Steady only under the lock of its table.
     #[inline]
     pub(super) fn entry(&self) -> Option<Entry> {
@@ -191,7 +210,8 @@ impl<'a> Table<'a> {
         self.0.iter().any(|slot| slot.names(node))
     }
 
-    /// Renews the hint of where readers of `child` go on.
+    /// Renews the hint of where readers of `child` go on. Under the table's lock,
+    /// shared at least, if it is one that is copied.
     pub(super) fn renew_hint(self, home: usize, child: &Node) {
         if let Some(slot) = self.used(home).find(|slot| slot.names(child)) {
             slot.hint.set(child.hint());

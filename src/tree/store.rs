@@ -126,6 +126,7 @@ impl Tree {
             let half = node.read(Rank::Child);
             let Some(parent) = linked(&half, guard) else { return };
             drop(half);
+            let _locked = parent.read(Rank::Parent);
             parent.view(guard).renew_hint(node, self.fold);
             node = parent;
         }

@@ -15,7 +15,7 @@ use std::slice;
 
 use super::columns::{Columns, Window};
 use super::hub::Hub;
-use super::kids::{Kids, NextKids, slots_for};
+use super::kids::{Kids, NextKids};
 use super::levels::Level;
 use super::node::Node;
 use super::place::MAX_RUN;
@@ -93,7 +93,7 @@ impl ViewBox {
     ) -> Self {
         const { assert!(MAX_RUN <= u16::MAX as u32) };
         let kids = kids.into();
-        let slots = slots_for(kids.count());
+        let slots = kids.slots();
         if let [level] = levels
             && let Some(slot) = level.sole_slot()
             && (slots, level.cutoff) == (0, window.len())
@@ -112,7 +112,9 @@ impl ViewBox {
             witness: Witness::new(),
         };
         // SAFETY: the layout is not empty; header, levels and slots are
-        // written within it, each where `View` looks for it.
+        // written within it, each where `View` looks for it. Slots that are
+        // copied are those of the node's view, whose lock the caller holds
+        // exclusively.
         unsafe {
             let bytes = alloc(layout);
             let Some(view) = NonNull::new(bytes.cast::<Header>()) else {
@@ -126,8 +128,12 @@ impl ViewBox {
             }
             if slots > 0 {
                 let first = bytes.add(slots_at).cast::<Slot>();
-                (0..slots).for_each(|at| first.add(at).write(Slot::empty()));
-                kids.fill(slice::from_raw_parts(first, slots));
+                let copied = kids.copied();
+                match copied {
+                    Some(from) => Slot::copy(from, first),
+                    None => (0..slots).for_each(|at| first.add(at).write(Slot::empty())),
+                }
+                kids.add(slice::from_raw_parts(first, slots), copied.is_some());
             }
             Self(view)
         }
