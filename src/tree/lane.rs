@@ -38,6 +38,9 @@ pub(super) struct LaneState {
     pub(super) begun: usize,
     /// Set by drains of a part, void once all was applied.
     pub(super) mark: Mark,
+    /// Whether a store of the worker was ever accepted: before that, nobody
+    /// knows the worker.
+    pub(super) known: bool,
     /// Whether the worker was removed: the lane takes no more events, and a
     /// store begins anew at the registry.
     pub(super) closed: bool,
@@ -71,6 +74,7 @@ impl Lane {
                 batch: Vec::new(),
                 begun: 0,
                 mark: Mark::default(),
+                known: false,
                 closed: false,
                 poisoned: false,
             }),

@@ -172,6 +172,7 @@ impl Shared {
             let stored = self.tree.store(&mut turn.state.holdings, parent, blocks, &guard);
             fault(Fault::StoreEnds);
             if stored.is_ok() {
+                turn.state.known = true;
                 let again = blocks.len() - (turn.state.holdings.names.count - before);
                 lane.figures.add(Figure::Stores, 1);
                 lane.figures.add(Figure::StoredNew, blocks.len() - again);
@@ -200,7 +201,8 @@ impl Shared {
         // Who joins retires the table of slots before, O(workers) bytes.
         self.tree.garbage.relieve();
         let lane = self.join(worker);
-        let turn = self.turn(&lane);
+        let mut turn = self.turn(&lane);
+        turn.state.known = true;
         lane.note(&turn.state.holdings);
     }
 
@@ -763,7 +765,7 @@ impl Shared {
         let guard = self.drain_locked(&mut turn, pin());
         let state = &mut *turn.state;
         drop(self.hand_over(state, guard));
-        (!state.closed && !state.poisoned).then(|| see(&self.tree, &state.holdings))
+        (state.known && !state.closed && !state.poisoned).then(|| see(&self.tree, &state.holdings))
     }
 
     pub(crate) fn has(&self, worker: WorkerId, name: SequenceHash) -> bool {
@@ -867,6 +869,19 @@ mod tests {
             let told = self.failing_drains.try_update(order, order, |left| left.checked_sub(1));
             assert!(told.is_err(), "a drain that was told to fail");
         }
+    }
+
+    /// Between a new worker's lane and its first store an export may come.
+    #[test]
+    fn a_worker_whose_first_store_has_not_begun_is_not_exported() {
+        let (index, worker) = (Index::builder().drain_threads(0).build(), WorkerId::new(1, 0));
+        let lane = index.shared().join(worker);
+        assert!(index.shared().export(worker).is_none());
+        assert!(!lane.state.lock(Rank::Lane).known);
+        let block = Block { sequence: SequenceHash(1), local: crate::LocalHash(1) };
+        index.store(worker, None, &[block]).unwrap();
+        index.clear(worker);
+        assert_eq!(index.shared().export(worker), Some(Vec::new()), "known, and holds nothing");
     }
 
     /// Fails if tables of slots that others took the place of wait for an
