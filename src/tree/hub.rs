@@ -176,11 +176,11 @@ impl Hub {
         self.spot(self.key(offset, local)).find(guard)
     }
 
-    /// Renews the hint of where readers of `child` go on. The caller has a pin.
-    pub(super) fn renew_hint(&self, child: &Node) {
+    /// Renews the hint of where readers of `child` go on.
+    pub(super) fn renew_hint(&self, child: &Node, _: &Guard) {
         let hash = self.hash_of(child);
         // SAFETY: arrays are retired through the epoch when replaced, and the
-        // caller was pinned before this load.
+        // guard was pinned before this load.
         if let Some(slots) = unsafe { self.shard(hash).slots() } {
             slots.renew_hint(hash, child);
         }

@@ -34,7 +34,7 @@ pub(super) struct NextKids<'a> {
 }
 
 /// Slots of the smallest table.
-pub(super) const FEWEST_SLOTS: usize = 4;
+const FEWEST_SLOTS: usize = 4;
 /// Slots that are left empty for those who come, or a third of the children.
 const SPARE: usize = 2;
 /// How far from its home a child is put into a table that readers search.
@@ -42,15 +42,15 @@ const NEARBY: usize = 8;
 
 /// Slots of a table made for so many.
 #[inline]
-pub(super) const fn slots_for(kids: usize) -> usize {
+const fn slots_for(kids: usize) -> usize {
     if kids == 0 {
         return 0;
     }
     let spare = if kids / 3 > SPARE { kids / 3 } else { SPARE };
-    let slots = (kids + spare).next_power_of_two();
-    if slots > FEWEST_SLOTS { slots } else { FEWEST_SLOTS }
+    (kids + spare).next_power_of_two()
 }
 
+const _: () = assert!(slots_for(1) == FEWEST_SLOTS);
 const _: () = assert!(slots_for(MOST_LISTED) <= 1 << SPARE_BITS, "a tag is too short");
 
 /// Names `node`; its parent's half owns it for as long as views do.

@@ -38,8 +38,8 @@ pub(super) struct LaneState {
     pub(super) begun: usize,
     /// Set by drains of a part, void once all was applied.
     pub(super) mark: Mark,
-    /// Whether a store of the worker was ever accepted: before that, nobody
-    /// knows the worker.
+    /// Whether a store of the worker was ever accepted, or left half done by a
+    /// panic: before that, nobody knows the worker.
     pub(super) known: bool,
     /// Whether the worker was removed: the lane takes no more events, and a
     /// store begins anew at the registry.

@@ -119,15 +119,15 @@ impl Tree {
     fn renew_hints<'g>(&self, mut node: &'g Node, guard: &'g Guard) {
         const NODES: usize = 2;
         for _ in 0..NODES {
-            // Below offset 0 there is nothing but the root.
+            // None but the root's children hang at offset 0.
             if node.offset() == 0 {
-                return self.top.renew_hint(node);
+                return self.top.renew_hint(node, guard);
             }
             let half = node.read(Rank::Child);
             let Some(parent) = linked(&half, guard) else { return };
             drop(half);
             let _locked = parent.read(Rank::Parent);
-            parent.view(guard).renew_hint(node, self.fold);
+            parent.view(guard).renew_hint(node, self.fold, guard);
             node = parent;
         }
     }

@@ -40,7 +40,8 @@ impl Shared {
     /// The lane's event has panicked half done.
     #[cold]
     pub(super) fn poison(&self, lane: &Lane, state: &mut LaneState) {
-        state.poisoned = true;
+        // Once healed it is known, also where its first store was the one.
+        (state.poisoned, state.known) = (true, true);
         lane.poisoned.store(1, Ordering::Relaxed);
         // A closed lane's slot may be somebody else's soon.
         if !state.closed && !omitted(Omission::StillInTable) {

@@ -272,9 +272,9 @@ impl<'a> View<'a> {
     }
 
     /// Renews the hint of where readers of `child` go on.
-    pub(super) fn renew_hint(&self, child: &Node, fold: Fold) {
+    pub(super) fn renew_hint(&self, child: &Node, fold: Fold, guard: &Guard) {
         match self.hub() {
-            Some(hub) => hub.renew_hint(child),
+            Some(hub) => hub.renew_hint(child, guard),
             None => self.kids().renew_hint(child, fold),
         }
     }

@@ -2,9 +2,9 @@
 
 use kvradix::model::Arc;
 use kvradix::{Block, Index, LocalHash, SequenceHash};
-use kvradix_loom_tests::{Model, Thread, saw, spawn};
+use kvradix_loom_tests::{Model, saw};
 
-use crate::world::{A, B, C, K, depth, extend, named, remove, settle, shared, small, store};
+use crate::world::{A, B, C, K, depth, extend, named, on, remove, settle, shared, small, store};
 
 pub const MODELS: &[Model] = &[
     Model::new("reader_against_append", append).iterations(70, 1_000).sees(&["2", "3"]),
@@ -113,15 +113,6 @@ pub const MODELS: &[Model] = &[
     Model::new("export_against_store", export).iterations(300, 6_000).bound(3),
 ];
 
-/// A reader of the model.
-fn reads<R: Send + 'static>(
-    index: &Arc<Index>,
-    f: impl FnOnce(&Index) -> R + Send + 'static,
-) -> Thread<R> {
-    let index = index.clone();
-    spawn(move || f(&index))
-}
-
 /// The old window or the new one, and who holds the prefix all along is
 /// never short.
 fn append() {
@@ -130,7 +121,7 @@ fn append() {
     // The first append copies the columns; the next finds room there.
     extend(&index, A, 1, &[2]);
     store(&index, K, &[1, 2]);
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[1, 2, 3]));
         assert_eq!(found.depth_of(K), 2, "a stable holder is short");
         saw(found.depth_of(A));
@@ -144,7 +135,7 @@ fn append() {
 fn append_copy() {
     let index = shared(small());
     store(&index, A, &[1]);
-    let reader = reads(&index, |index| saw(depth(index, &[1, 2], A)));
+    let reader = on(&index, |index| saw(depth(index, &[1, 2], A)));
     extend(&index, A, 1, &[2]);
     reader.join();
     settle(&index);
@@ -155,7 +146,7 @@ fn reappend() {
     let index = shared(small());
     store(&index, A, &[1]);
     extend(&index, A, 1, &[2]);
-    let reader = reads(&index, |index| saw(depth(index, &[1, 2], A)));
+    let reader = on(&index, |index| saw(depth(index, &[1, 2], A)));
     remove(&index, A, &[2]);
     extend(&index, A, 1, &[3]);
     reader.join();
@@ -168,7 +159,7 @@ fn reappend_seen() {
     let index = shared(small());
     store(&index, A, &[1]);
     extend(&index, A, 1, &[2]);
-    let reader = reads(&index, |index| saw(depth(index, &[1, 3], A)));
+    let reader = on(&index, |index| saw(depth(index, &[1, 3], A)));
     remove(&index, A, &[2]);
     extend(&index, A, 1, &[3]);
     reader.join();
@@ -182,7 +173,7 @@ fn cut() {
     let run: Vec<_> = (1..=16).map(|n| named(98 + n, n)).collect();
     index.store(A, None, &run).expect("a root store is accepted");
     remove(&index, A, &(103..=114).rev().collect::<Vec<_>>());
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let depth = depth(index, &[1, 2, 99], A);
         assert_eq!(depth, 2, "columns that were cut were read beyond their end");
         saw(depth);
@@ -199,7 +190,7 @@ fn cut_again() {
     index.store(A, None, &run).expect("a root store is accepted");
     remove(&index, A, &(103..=114).rev().collect::<Vec<_>>());
     let next: Vec<_> = (4..=4).map(|n| named(198 + n, 20 + n)).collect();
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let depth = depth(index, &[1, 2, 3, 99], A);
         assert_eq!(depth, 3, "columns that were cut were read beyond their end");
         saw(depth);
@@ -214,7 +205,7 @@ fn cut_again() {
 fn copied_twice() {
     let index = shared(small());
     store(&index, A, &[1, 2, 3]);
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let depth = depth(index, &[1, 2, 3], A);
         saw(depth);
     });
@@ -230,7 +221,7 @@ fn copied_twice() {
 fn shared_run() {
     let index = shared(small());
     store(&index, A, &[1, 2]);
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[1, 2, 3]));
         assert_eq!(found.depth_of(A), 2, "a stable holder is short");
         saw(found.depth_of(B));
@@ -246,7 +237,7 @@ fn shared_run() {
 fn branched_run() {
     let index = shared(small());
     store(&index, A, &[1, 2]);
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         assert_eq!(depth(index, &[1, 2], A), 2, "a stable holder is short");
         saw(depth(index, &[1, 3], B));
     });
@@ -259,14 +250,20 @@ fn branched_run() {
 
 /// A reader on its way into a child that is detached and freed.
 fn detach() {
+    detach_after(|_| ());
+}
+
+/// The same after `first`, beside the reader too.
+fn detach_after(first: impl FnOnce(&Index)) {
     let index = shared(small());
     store(&index, K, &[1, 2]);
     store(&index, A, &[1, 3]);
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[1, 3]));
         assert_eq!(found.depth_of(K), 1, "a stable holder is short");
         saw(found.depth_of(A));
     });
+    first(&index);
     remove(&index, A, &[3]);
     reader.join();
     settle(&index);
@@ -276,7 +273,7 @@ fn detach() {
 fn new_child() {
     let index = shared(small());
     store(&index, K, &[1]);
-    let reader = reads(&index, |index| saw(depth(index, &[4], A)));
+    let reader = on(&index, |index| saw(depth(index, &[4], A)));
     store(&index, A, &[4]);
     reader.join();
     settle(&index);
@@ -288,7 +285,7 @@ fn growth() {
     for block in 1..=3 {
         store(&index, K, &[block]);
     }
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         assert_eq!(depth(index, &[2], K), 1, "a child was missed");
         saw(depth(index, &[4], A));
     });
@@ -303,8 +300,8 @@ fn growth_insert() {
     for block in 1..=3 {
         store(&index, K, &[block]);
     }
-    let storing = reads(&index, |index| store(index, B, &[5]));
-    let reader = reads(&index, |index| {
+    let storing = on(&index, |index| store(index, B, &[5]));
+    let reader = on(&index, |index| {
         assert_eq!(depth(index, &[2], K), 1, "a child was missed");
     });
     store(&index, A, &[4]);
@@ -319,7 +316,7 @@ fn growth_insert() {
 fn shrink() {
     let index = shared(small());
     store(&index, A, &[1]);
-    let reader = reads(&index, |index| saw(depth(index, &[1], A)));
+    let reader = on(&index, |index| saw(depth(index, &[1], A)));
     remove(&index, A, &[1]);
     store(&index, A, &[2]);
     reader.join();
@@ -332,7 +329,7 @@ fn becomes_hub() {
     let index = shared(small());
     store(&index, K, &[1, 2]);
     store(&index, K, &[1, 3]);
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         assert_eq!(depth(index, &[1, 3], K), 2, "a child was missed");
     });
     store(&index, A, &[1, 4]);
@@ -345,7 +342,7 @@ fn becomes_hub() {
 /// The sixth child of a table of one shard gives it more.
 fn widen() {
     let index = five_children();
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[1, 12]));
         assert_eq!(found.depth_of(K), 2, "a child was missed");
         saw(depth(index, &[1, 15], A).max(1));
@@ -359,7 +356,7 @@ fn widen() {
 /// The same by a store that joins the parent's run first.
 fn widen_joined() {
     let index = five_children();
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[1, 12]));
         assert_eq!(found.depth_of(K), 2, "a child was missed");
         saw(depth(index, &[1, 15], B).max(1));
@@ -382,8 +379,8 @@ fn five_children() -> Arc<Index> {
 
 fn widen_writers() {
     let index = five_children();
-    let storing = reads(&index, |index| store(index, B, &[1, 16]));
-    let removing = reads(&index, |index| remove(index, K, &[14]));
+    let storing = on(&index, |index| store(index, B, &[1, 16]));
+    let removing = on(&index, |index| remove(index, K, &[14]));
     extend(&index, A, 1, &[15]);
     storing.join();
     removing.join();
@@ -397,7 +394,7 @@ fn widen_writers() {
 /// Three children in a table; when one is left it goes back to the view.
 fn becomes_few() {
     let index = three_children();
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         assert_eq!(depth(index, &[1, 5], K), 2, "a child was missed");
     });
     remove(&index, A, &[3]);
@@ -418,8 +415,8 @@ fn three_children() -> Arc<Index> {
 
 fn becomes_few_insert() {
     let index = three_children();
-    let storing = reads(&index, |index| store(index, B, &[1, 6]));
-    let reader = reads(&index, |index| {
+    let storing = on(&index, |index| store(index, B, &[1, 6]));
+    let reader = on(&index, |index| {
         assert_eq!(depth(index, &[1, 5], K), 2, "a child was missed");
     });
     remove(&index, A, &[3]);
@@ -435,7 +432,7 @@ fn clear() {
     let index = shared(small().run_blocks(1));
     store(&index, A, &[1, 2]);
     store(&index, K, &[1]);
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[1, 2]));
         assert_eq!(found.depth_of(K), 1, "a stable holder is short");
         saw(found.depth_of(A));
@@ -453,7 +450,7 @@ fn limit() {
     let index = shared(small());
     store(&index, A, &[1]);
     kvradix::model::limit_retired(0);
-    let reader = reads(&index, |index| depth(index, &[1, 2], A));
+    let reader = on(&index, |index| depth(index, &[1, 2], A));
     extend(&index, A, 1, &[2]);
     remove(&index, A, &[2]);
     reader.join();
@@ -466,8 +463,8 @@ fn limit_three() {
     let index = shared(small());
     store(&index, A, &[1]);
     kvradix::model::limit_retired(0);
-    let storing = reads(&index, |index| store(index, B, &[1, 2]));
-    let reader = reads(&index, |index| depth(index, &[1, 2], A));
+    let storing = on(&index, |index| store(index, B, &[1, 2]));
+    let reader = on(&index, |index| depth(index, &[1, 2], A));
     remove(&index, A, &[1]);
     storing.join();
     reader.join();
@@ -481,7 +478,7 @@ fn limit_three() {
 fn hole() {
     let index = shared(small());
     store(&index, A, &[1, 2, 3]);
-    let reader = reads(&index, |index| saw(depth(index, &[1, 2, 3], A)));
+    let reader = on(&index, |index| saw(depth(index, &[1, 2, 3], A)));
     remove(&index, A, &[2]);
     extend(&index, A, 1, &[2]);
     reader.join();
@@ -492,7 +489,7 @@ fn hole() {
 fn hole_store() {
     let index = shared(small());
     store(&index, A, &[1, 2, 3]);
-    let storing = reads(&index, |index| store(index, B, &[1, 2]));
+    let storing = on(&index, |index| store(index, B, &[1, 2]));
     remove(&index, A, &[2]);
     extend(&index, A, 1, &[2]);
     storing.join();
@@ -505,8 +502,8 @@ fn hole_store() {
 fn hole_store_read() {
     let index = shared(small());
     store(&index, A, &[1, 2, 3]);
-    let storing = reads(&index, |index| store(index, B, &[1, 2]));
-    let reader = reads(&index, |index| {
+    let storing = on(&index, |index| store(index, B, &[1, 2]));
+    let reader = on(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[1, 2, 3]));
         assert!(matches!(found.depth_of(A), 1 | 3), "never so much");
         assert!(found.depth_of(B) <= 2);
@@ -523,7 +520,7 @@ fn hole_store_read() {
 fn moved() {
     let index = shared(small());
     index.store(A, None, &[named(7, 1)]).expect("stored");
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let (old, new) = (depth(index, &[1], A), depth(index, &[2], A));
         assert!(old + new > 0, "held throughout, seen nowhere");
         saw(format!("{old} {new}"));
@@ -539,7 +536,7 @@ fn moved_child() {
     let index = shared(small());
     store(&index, K, &[1, 2]);
     index.store(A, None, &[named(1, 1), named(7, 3)]).expect("stored");
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let (old, new) = (depth(index, &[1, 3], A), depth(index, &[1, 4], A));
         assert!(old + new > 2, "held throughout, seen nowhere");
         saw(format!("{old} {new}"));
@@ -560,7 +557,7 @@ fn put() {
     let index = shared(small());
     store(&index, A, &[1, 2]);
     extend(&index, A, 1, &[3]);
-    let reader = reads(&index, |index| saw(depth(index, &[1, 4], A)));
+    let reader = on(&index, |index| saw(depth(index, &[1, 4], A)));
     extend(&index, A, 1, &[4]);
     reader.join();
     settle(&index);
@@ -576,7 +573,7 @@ fn used_up() {
         extend(&index, A, 1, &[child]);
         remove(&index, A, &[child]);
     }
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         assert_eq!(depth(index, &[1, 3], A), 2, "a child was missed");
         saw(depth(index, &[1, 7], A));
     });
@@ -587,18 +584,7 @@ fn used_up() {
 
 /// The child's slot is in two views, and is taken out of the second one.
 fn earlier_view() {
-    let index = shared(small());
-    store(&index, K, &[1, 2]);
-    store(&index, A, &[1, 3]);
-    let reader = reads(&index, |index| {
-        let found = index.matches(LocalHash::from_slice(&[1, 3]));
-        assert_eq!(found.depth_of(K), 1, "a stable holder is short");
-        saw(found.depth_of(A));
-    });
-    store(&index, B, &[1]);
-    remove(&index, A, &[3]);
-    reader.join();
-    settle(&index);
+    detach_after(|index| store(index, B, &[1]));
 }
 
 /// Nobody is credited with the blocks of who has his slot now.
@@ -606,7 +592,7 @@ fn reused_slot() {
     let index = shared(small());
     store(&index, A, &[1]);
     store(&index, K, &[2]);
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let found = index.matches(LocalHash::from_slice(&[2]));
         assert_eq!(found.depth_of(A), 0, "credited with another's blocks");
         saw(found.depth_of(C));
@@ -624,7 +610,7 @@ fn listed() {
     let index = shared(small());
     store(&index, A, &[1]);
     store(&index, K, &[2]);
-    let reader = reads(&index, |index| {
+    let reader = on(&index, |index| {
         let name = |worker| match worker {
             A => "A",
             C => "C",
@@ -645,7 +631,7 @@ fn export() {
     let index = shared(small());
     store(&index, A, &[1, 2]);
     store(&index, K, &[1]);
-    let storing = reads(&index, |index| {
+    let storing = on(&index, |index| {
         store(index, B, &[1, 3]);
         remove(index, K, &[1]);
     });
@@ -663,7 +649,7 @@ fn export_hole() {
     let index = shared(small());
     store(&index, A, &[1, 2, 3]);
     remove(&index, A, &[2]);
-    let storing = reads(&index, |index| {
+    let storing = on(&index, |index| {
         index.store(B, None, &[named(1, 1), named(8, 2), named(9, 3)]).expect("stored");
         remove(index, B, &[8]);
     });
