@@ -184,6 +184,9 @@ impl Builder {
             // In the models children of the root meet in one shard.
             root_shards: if small { 1 } else { 128 },
             lookup_shards: if small { 2 } else { 128 },
+            // As many as there are shards, so that each is locked for one or
+            // two. Fewer where runs are so short that none has so many.
+            many_names: 128.min(self.run_blocks as usize / 8).max(3),
             max_blocks: limit(self.max_blocks),
             max_worker_blocks: limit(self.max_worker_blocks),
         };

@@ -96,6 +96,8 @@ pub(crate) struct TreeConfig {
     pub(crate) root_shards: usize,
     /// Shards of the lookup.
     pub(crate) lookup_shards: usize,
+    /// Names that are brought together by the lookup's shards.
+    pub(crate) many_names: usize,
     /// Most blocks of the tree, or `NO_LIMIT`.
     pub(crate) max_blocks: usize,
     /// Most names of a worker, or `NO_LIMIT`.
@@ -127,7 +129,7 @@ impl Tree {
             root: Node::root(top.clone()),
             top,
             sieve,
-            lookup: Lookup::new(config.lookup_shards),
+            lookup: Lookup::new(config.lookup_shards, config.many_names),
             roster: Roster::new(pool.clone()),
             garbage: Garbage::new(pool),
             limits: Limits::new(config.max_blocks, config.max_worker_blocks),

@@ -46,7 +46,7 @@ pub use checker::thread::yield_now;
 pub use hash::Fold;
 pub use indexmap::{IndexMap as HashMap, IndexSet as HashSet};
 pub use lock::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
-pub use map::ShardedMap;
+pub use map::{MOST_TOGETHER, ShardedMap};
 pub use memory::{Witness, Word};
 pub use owner::{Arc, Weak, arc_from_borrowed, weak_from_borrowed};
 pub use pins::{Guard, pin};

@@ -50,6 +50,9 @@ pub enum Mutant {
     EntryStays,
     /// A block whose name is another place's entry is not flagged.
     NoFlag,
+    /// Who brings names together by the lookup's shards takes them as named,
+    /// whatever is there.
+    TogetherUnchecked,
     /// Who takes an ownerless block again makes no entry.
     RetakeWithoutEntry,
     /// A child is added to a hub without a look under the shard's lock.

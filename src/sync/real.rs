@@ -2,7 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::BinaryHeap;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
@@ -13,12 +13,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam::epoch;
-use dashmap::{DashMap, SharedValue};
 
 use parking_lot::lock_api::RawRwLock as _;
 
+mod map;
+
 use super::compare::common_prefix;
 use super::rank::{self, Held, Rank};
+
+pub(crate) use map::{MOST_TOGETHER, ShardedMap};
 
 pub(crate) use arc_swap::ArcSwap;
 pub(crate) use crossbeam::queue::SegQueue;
@@ -369,176 +372,6 @@ impl<T> Hint<T> {
     pub(crate) fn prefetch(&self, lines: usize) {
         let at = self.get().cast::<u8>();
         (0..lines).for_each(|line| prefetch(at.wrapping_add(64 * line)));
-    }
-}
-
-/// A map sharded by its keys' hashes, each shard behind a lock of its own.
-pub(crate) struct ShardedMap<K, V> {
-    map: DashMap<K, V, Fold>,
-    rank: Rank,
-    /// Where each shard's table was last seen, so that a prefetch needs no
-    /// lock. The two words may be of two moments: then the wrong lines are
-    /// fetched.
-    seen: Box<[TableSeen]>,
-}
-
-/// A table's address and size, only ever prefetched from.
-struct TableSeen {
-    /// Control bytes go up from here, buckets go down.
-    end: Hint<u8>,
-    /// One less than its buckets.
-    mask: std::sync::atomic::AtomicUsize,
-}
-
-impl TableSeen {
-    /// Under the shard's lock.
-    #[inline]
-    fn note<T>(&self, end: NonNull<T>, buckets: usize) {
-        if self.end.get() != end.as_ptr().cast() {
-            self.end.set(end.as_ptr().cast());
-            self.mask.store(buckets - 1, super::Ordering::Relaxed);
-        }
-    }
-}
-
-/// Buckets that an emptied shard keeps.
-const KEPT_BUCKETS: usize = 128;
-
-/// Buckets of a shard above which a prefetch pays.
-const LARGE_SHARD: usize = 4_096;
-
-impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
-    /// `shards` is a power of two above 1; `rank` is the locks' place in the
-    /// lock order.
-    pub(crate) fn new(shards: usize, rank: Rank) -> Self {
-        let map = DashMap::with_hasher_and_shard_amount(Fold::random(), shards);
-        let unseen = || TableSeen { end: Hint::new(std::ptr::null()), mask: 0.into() };
-        Self { map, rank, seen: (0..shards).map(|_| unseen()).collect() }
-    }
-
-    /// Has the processor fetch what an operation on each of `keys` will
-    /// touch, if the map is so large that it will have to. The lock of one
-    /// operation keeps the processor from looking ahead to the next, so a
-    /// batch asks for all first.
-    #[inline]
-    pub(crate) fn prefetch(&self, keys: impl Iterator<Item = K>) {
-        for key in keys {
-            let hash = self.map.hash_usize(&key);
-            let table = &self.seen[self.map.determine_shard(hash)];
-            let mask = table.mask.load(super::Ordering::Relaxed);
-            if mask < LARGE_SHARD {
-                return;
-            }
-            let (end, at) = (table.end.get(), hash & mask);
-            prefetch(end.wrapping_add(at));
-            prefetch(end.cast::<(K, V)>().wrapping_sub(at + 1));
-        }
-    }
-
-    /// A copy of the value at `key`.
-    #[inline]
-    pub(crate) fn get(&self, key: &K) -> Option<V> {
-        self.with(key, V::clone)
-    }
-
-    /// What `see` makes of the value at `key`, under the shard's lock.
-    #[inline]
-    pub(crate) fn with<R>(&self, key: &K, see: impl FnOnce(&V) -> R) -> Option<R> {
-        let _held = rank::enter(self.rank);
-        let hash = self.map.hash_usize(key);
-        let shard = self.map.shards()[self.map.determine_shard(hash)].read();
-        shard.get(hash as u64, |(k, _)| k == key).map(|(_, v)| see(v.get()))
-    }
-
-    /// Puts `value` at `key` unless something is there, whose copy is then
-    /// the error.
-    #[inline]
-    pub(crate) fn insert_absent(&self, key: K, value: V) -> Result<(), V> {
-        let mut value = Some(value);
-        match self.get_or_insert_with(key, || value.take()) {
-            Some(found) if value.is_some() => Err(found),
-            _ => Ok(()),
-        }
-    }
-
-    /// The value at `key`, made by `make` (under the shard's lock) where
-    /// there is none; `None` where `make` makes none.
-    #[inline]
-    pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> Option<V>) -> Option<V> {
-        let _held = rank::enter(self.rank);
-        let hash = self.map.hash_usize(&key);
-        let mut shard = self.map.shards()[self.map.determine_shard(hash)].write();
-        let rehash = |(k, _): &(K, SharedValue<V>)| self.map.hash_usize(k) as u64;
-        match shard.find_or_find_insert_slot(hash as u64, |(k, _)| *k == key, rehash) {
-            // SAFETY: the bucket was found under the lock that is still held.
-            #[allow(unsafe_code)]
-            Ok(bucket) => Some(unsafe { bucket.as_ref() }.1.get().clone()),
-            Err(slot) => {
-                let value = make()?;
-                let entry = (key, SharedValue::new(value.clone()));
-                // SAFETY: the slot was found under the lock that is still
-                // held, and the table did not change since.
-                #[allow(unsafe_code)]
-                unsafe {
-                    shard.insert_in_slot(hash as u64, slot, entry);
-                }
-                self.seen[self.map.determine_shard(hash)].note(shard.data_end(), shard.buckets());
-                Some(value)
-            }
-        }
-    }
-
-    /// Removes what is at `key` if `doomed` says so.
-    #[inline]
-    pub(crate) fn remove_if(&self, key: &K, doomed: impl FnOnce(&V) -> bool) -> bool {
-        let _held = rank::enter(self.rank);
-        let hash = self.map.hash_usize(key);
-        let mut shard = self.map.shards()[self.map.determine_shard(hash)].write();
-        let Some(bucket) = shard.find(hash as u64, |(k, _)| k == key) else { return false };
-        // SAFETY: the bucket was found under the lock that is still held, and
-        // is not used after its removal.
-        #[allow(unsafe_code)]
-        unsafe {
-            if !doomed(bucket.as_ref().1.get()) {
-                return false;
-            }
-            shard.remove(bucket);
-        }
-        // Memory goes back a shard at a time, amortised over the removals
-        // that it took to empty it so far. Not the capacity decides, which
-        // leaves out the buckets of what was removed.
-        if shard.buckets() > KEPT_BUCKETS && shard.len() * 8 < shard.buckets() {
-            let keep = shard.len() * 2;
-            shard.shrink_to(keep, |(k, _)| self.map.hash_usize(k) as u64);
-            self.seen[self.map.determine_shard(hash)].note(shard.data_end(), shard.buckets());
-        }
-        true
-    }
-
-    /// Bytes of the tables, empty buckets included; takes no lock.
-    pub(crate) fn bytes(&self) -> usize {
-        let buckets = |seen: &TableSeen| match seen.mask.load(super::Ordering::Relaxed) {
-            0 => 0,
-            mask => mask + 1,
-        };
-        let all: usize = self.seen.iter().map(buckets).sum();
-        all * (size_of::<(K, V)>() + 1)
-    }
-
-    /// Calls `see` with every entry, a shard at a time.
-    pub(crate) fn for_each(&self, mut see: impl FnMut(&K, &V)) {
-        for entry in self.map.iter() {
-            see(entry.key(), entry.value());
-        }
-    }
-
-    /// Panics where a shard has more room than its entries are worth.
-    pub(crate) fn check_room(&self) {
-        for shard in self.map.shards() {
-            let shard = shard.read();
-            let most = KEPT_BUCKETS.max(shard.len() * 8);
-            assert!(shard.buckets() <= most, "{} buckets for {}", shard.buckets(), shard.len());
-        }
     }
 }
 

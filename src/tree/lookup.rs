@@ -5,21 +5,30 @@
 
 use super::node::Node;
 use super::place::Place;
-use crate::SequenceHash;
 use crate::sync::rank::Rank;
-use crate::sync::{Guard, ShardedMap};
+use crate::sync::{Guard, MOST_TOGETHER, Mutant, ShardedMap, mutant};
+use crate::{Block, SequenceHash};
 
-/// Names to prefetch before they are looked at one by one.
-pub(super) const AHEAD: usize = 16;
+/// Names to have fetched before they are looked at one by one.
+pub(super) const AHEAD: usize = 32;
 
 /// The map from names to places.
 pub(super) struct Lookup {
     map: ShardedMap<SequenceHash, Place>,
+    /// Names from which on a batch is brought together by the shards: fewer
+    /// hardly meet in one.
+    many: usize,
 }
 
 impl Lookup {
-    pub(super) fn new(shards: usize) -> Self {
-        Self { map: ShardedMap::new(shards, Rank::Lookup) }
+    pub(super) fn new(shards: usize, many: usize) -> Self {
+        Self { map: ShardedMap::new(shards, Rank::Lookup), many }
+    }
+
+    /// Whether so many names are for `insert_all` and `remove_all`.
+    #[inline]
+    pub(super) fn are_many(&self, names: usize) -> bool {
+        names >= self.many
     }
 
     /// Makes ready for an operation on each of `names`; a batch of them at a
@@ -65,6 +74,45 @@ impl Lookup {
     #[inline]
     pub(super) fn remove(&self, name: SequenceHash, place: Place) -> bool {
         self.map.remove_if(&name, |held| *held == place)
+    }
+
+    /// `insert` for the names of `blocks` at `first` and the places below it, a
+    /// shard after the other. `named` is told what became of each, under the
+    /// shard's lock.
+    #[allow(unsafe_code)]
+    pub(super) fn insert_all<'g>(
+        &self,
+        blocks: &[Block],
+        first: Place,
+        guard: &'g Guard,
+        mut named: impl FnMut(SequenceHash, Place, Result<(), (&'g Node, Place)>),
+    ) {
+        for (part, blocks) in (0..).zip(blocks.chunks(MOST_TOGETHER)) {
+            let from = part * MOST_TOGETHER as u32;
+            let entry = |at: usize| (blocks[at].sequence, first.below(from + at as u32));
+            self.map.insert_absent_all(blocks.len(), entry, |at, inserted| {
+                let (name, place) = entry(at);
+                // SAFETY: as in `get`.
+                let inserted = inserted.map_err(|other| (unsafe { other.node(guard) }, other));
+                let unchecked = mutant(Mutant::TogetherUnchecked);
+                named(name, place, if unchecked { Ok(()) } else { inserted });
+            });
+        }
+    }
+
+    /// `remove` for the names and places that `entry` gives of `positions`, a
+    /// shard after the other; how many entries went.
+    pub(super) fn remove_all(
+        &self,
+        positions: &[u32],
+        entry: impl Fn(u32) -> (SequenceHash, Place),
+    ) -> usize {
+        let remove = |positions: &[u32]| {
+            let name = |at: usize| entry(positions[at]).0;
+            let doomed = |at: usize, held: &Place| *held == entry(positions[at]).1;
+            self.map.remove_all_if(positions.len(), name, doomed)
+        };
+        positions.chunks(MOST_TOGETHER).map(remove).sum()
     }
 
     /// Bytes of the tables.

@@ -285,15 +285,41 @@ impl Tree {
         scratch: &mut Scratch,
     ) {
         let kept_by_others = levels::deepest_of_others(&edit.levels, slot);
+        let mut lost = std::mem::take(&mut scratch.lost);
+        lost.clear();
+        for &at in positions {
+            if at < kept_by_others || edit.half.masked_by_others(slot, at) {
+                continue;
+            }
+            // Not all have one.
+            if edit.half.flagged(at) {
+                edit.half.set_flag(at, false);
+            } else if !mutant(Mutant::EntryStays) {
+                lost.push(at);
+            }
+        }
+        self.unname(edit, &lost, scratch);
+        scratch.lost = lost;
+    }
+
+    /// The entries of the blocks at `positions` go.
+    fn unname(&self, edit: &Edit<'_>, positions: &[u32], scratch: &mut Scratch) {
+        let entry = |at| (edit.half.columns.name(at), Place::new(edit.node, at));
+        if self.lookup.are_many(positions.len()) {
+            let removed = self.lookup.remove_all(positions, entry);
+            debug_assert_eq!(removed, positions.len(), "held blocks' canonical names have entries");
+            scratch.delta.entries -= removed as i64;
+            fault(Fault::EntryRemoved);
+            return;
+        }
         for ahead in positions.chunks(AHEAD) {
-            let lost = |at: &&u32| **at >= kept_by_others;
-            let names = ahead.iter().filter(lost).map(|at| edit.half.columns.name(*at));
-            self.lookup.prefetch(names);
+            self.lookup.prefetch(ahead.iter().map(|at| entry(*at).0));
             for &at in ahead {
-                if at >= kept_by_others && !edit.half.masked_by_others(slot, at) {
-                    self.unname(&mut edit.half, edit.node, at, scratch);
-                    fault(Fault::EntryRemoved);
-                }
+                let (name, place) = entry(at);
+                let removed = self.lookup.remove(name, place);
+                debug_assert!(removed, "a held block's canonical name has an entry");
+                scratch.delta.entries -= i64::from(removed);
+                fault(Fault::EntryRemoved);
             }
         }
     }
@@ -304,17 +330,6 @@ impl Tree {
         if let Some(above) = above {
             fault(Fault::Emptied);
             self.detach(scratch, above, node, guard);
-        }
-    }
-
-    /// A block lost its last holder: its entry goes, if it has one.
-    fn unname(&self, half: &mut Half, node: &Node, at: u32, scratch: &mut Scratch) {
-        if half.flagged(at) {
-            half.set_flag(at, false);
-        } else if !mutant(Mutant::EntryStays) {
-            let removed = self.lookup.remove(half.columns.name(at), Place::new(node, at));
-            debug_assert!(removed, "a held block's canonical name has an entry");
-            scratch.delta.entries -= i64::from(removed);
         }
     }
 

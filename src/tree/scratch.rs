@@ -20,6 +20,8 @@ pub(super) struct Scratch {
     pub(super) heads: Vec<Place>,
     /// Positions to let go in one node.
     pub(super) positions: Vec<u32>,
+    /// Of these, the ones whose entries go.
+    pub(super) lost: Vec<u32>,
     /// How the lane's events have changed the tree's counts.
     pub(super) delta: Delta,
     /// Room in the tree that the event has reserved; 0 between events.
@@ -36,6 +38,7 @@ impl Scratch {
         slim(&mut self.found);
         slim(&mut self.heads);
         slim(&mut self.positions);
+        slim(&mut self.lost);
     }
 }
 

@@ -150,6 +150,7 @@ impl Tree {
                 let next = Cursor { node: child, at: 0 };
                 return Step::On { count: 0, next, above: cursor };
             }
+            self.fetch_names(rest);
             if view.hub().is_some()
                 && let Some(step) = self.open_in_hub(lane, cursor, rest, moves, guard)
             {
@@ -169,6 +170,9 @@ impl Tree {
         let end = at + count as u32;
         let mut next = Cursor { node, at: end };
         if let Some(first) = rest.get(count) {
+            if count > 0 {
+                self.fetch_names(&rest[count..]);
+            }
             let appended = self.append(lane, &mut edit, end, &rest[count..], moves, guard);
             if appended > 0 {
                 count += appended as usize;
@@ -315,26 +319,38 @@ impl Tree {
     ) {
         let first = Place::new(node, from);
         let mut fresh = 0;
-        for (turn, block) in (0..).zip(blocks) {
-            self.look_ahead(blocks, turn as usize);
-            let (name, place) = (block.sequence, first.below(turn));
-            fault(Fault::Naming);
-            match self.lookup.insert(name, place, guard) {
-                Ok(()) => {
-                    fresh += 1;
-                    lane.scratch.delta.entries += 1;
-                    fault(Fault::Named);
-                    if !half.is_plain() {
-                        half.set_flag(place.at(), false);
-                    }
-                    moves.private.extend(lane.names.take_private(name));
+        let Holdings { names, scratch } = lane;
+        let mut named = |name, place: Place, inserted| match inserted {
+            Ok(()) => {
+                fresh += 1;
+                scratch.delta.entries += 1;
+                fault(Fault::Named);
+                if !half.is_plain() {
+                    half.set_flag(place.at(), false);
                 }
-                Err((other, old)) => {
-                    half.set_flag(place.at(), !mutant(Mutant::NoFlag));
-                    match lane.names.add_private(name, place, false) {
-                        Some(old) => moves.private.push(old),
-                        None => moves.suspects.push((name, other, old)),
-                    }
+                moves.private.extend(names.take_private(name));
+            }
+            Err((other, old)) => {
+                half.set_flag(place.at(), !mutant(Mutant::NoFlag));
+                match names.add_private(name, place, false) {
+                    Some(old) => moves.private.push(old),
+                    None => moves.suspects.push((name, other, old)),
+                }
+            }
+        };
+        if self.lookup.are_many(blocks.len()) {
+            fault(Fault::Naming);
+            self.lookup.insert_all(blocks, first, guard, &mut named);
+        } else {
+            let mut place = first;
+            for (part, blocks) in blocks.chunks(AHEAD).enumerate() {
+                if part > 0 {
+                    self.fetch_names(blocks);
+                }
+                for block in blocks {
+                    fault(Fault::Naming);
+                    named(block.sequence, place, self.lookup.insert(block.sequence, place, guard));
+                    place = place.next();
                 }
             }
         }
@@ -528,12 +544,12 @@ impl Tree {
         (node, len)
     }
 
-    /// Every so many blocks, prepares the lookup for the next ones.
+    /// Prepares the lookup for the first of the blocks, which are about to be
+    /// named one by one: as early as it is clear that nobody holds them.
     #[inline]
-    fn look_ahead(&self, blocks: &[Block], at: usize) {
-        if at.is_multiple_of(AHEAD) {
-            let next = blocks[at..].iter().take(AHEAD);
-            self.lookup.prefetch(next.map(|block| block.sequence));
+    fn fetch_names(&self, blocks: &[Block]) {
+        if !self.lookup.are_many(blocks.len()) {
+            self.lookup.prefetch(blocks.iter().take(AHEAD).map(|block| block.sequence));
         }
     }
 

@@ -54,6 +54,12 @@ pub const MODELS: &[Model] = &[
     Model::new("same_name_at_two_places_while_one_goes", name_elsewhere)
         .iterations(300, 5_000)
         .bound(3),
+    Model::new("batch_of_names_that_another_place_has_while_it_goes", names_elsewhere)
+        .iterations(300, 20_000)
+        .bound(3),
+    Model::new("holder_of_a_batch_leaves_while_another_takes_it", last_holder_of_batch)
+        .iterations(300, 20_000)
+        .bound(2),
     Model::new("moved_name_against_holder_that_leaves_its_old_place", left_before_moved)
         .iterations(600, 12_000)
         .bound(3),
@@ -309,6 +315,37 @@ fn name_elsewhere() {
 
 fn extend_named(index: &Index) {
     index.store(B, None, &[crate::world::named(7, 6)]).expect("stored");
+}
+
+/// A batch so long that its names go into the lookup a shard after the other,
+/// and out again: between the shards B finds some of A's names there and others
+/// not. Each is its holder's own all the same.
+fn names_elsewhere() {
+    let index = shared(small());
+    let chain = |from: u64| [5, 6, 7].map(|name| crate::world::named(name, from + name));
+    index.store(A, None, &chain(10)).expect("stored");
+    let storing = on(&index, move |index| index.store(B, None, &chain(20)).expect("stored"));
+    remove(&index, A, &[7, 6, 5]);
+    storing.join();
+    assert_eq!((depth(&index, &[15], A), depth(&index, &[25, 26, 27], B)), (0, 3));
+    settle(&index);
+    remove(&index, B, &[7, 6, 5]);
+    settle_empty(&index);
+}
+
+/// The same where B holds the very blocks that A leaves: each has an entry as
+/// long as one of them holds it.
+fn last_holder_of_batch() {
+    let index = shared(small());
+    store(&index, A, &[1, 2, 3, 4]);
+    let storing = on(&index, |index| store(index, B, &[1, 2, 3, 4]));
+    remove(&index, A, &[4, 3, 2, 1]);
+    storing.join();
+    assert_eq!(depth(&index, &[1, 2, 3, 4], B), 4);
+    assert_eq!(index.stats().lookup_entries, 4, "an entry for each block");
+    settle(&index);
+    remove(&index, B, &[4, 3, 2, 1]);
+    settle_empty(&index);
 }
 
 /// A's name 7 is B's at block 2 when the batch begins. B leaves that block

@@ -193,6 +193,12 @@ pub const MUTANTS: &[Negative] = &[
         "lookup entries",
     ),
     kills(
+        "TogetherUnchecked",
+        "names that come into the lookup together are asked for one by one",
+        "batch_of_names_that_another_place_has_while_it_goes",
+        "lookup entries",
+    ),
+    kills(
         "RetakeWithoutEntry",
         "who takes an ownerless block again makes its entry",
         "last_holder_leaves_while_another_takes",

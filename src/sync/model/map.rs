@@ -7,6 +7,9 @@ use std::sync::PoisonError;
 use super::super::rank::{self, Rank};
 use super::hash::Fold;
 
+/// Small, so that a batch of a model has more than one part.
+pub const MOST_TOGETHER: usize = 3;
+
 /// Stands for the map over `DashMap`: two shards, each a list behind a lock,
 /// in the order of arrival.
 pub struct ShardedMap<K, V> {
@@ -24,10 +27,71 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
 
     pub fn prefetch(&self, _: impl Iterator<Item = K>) {}
 
-    fn in_shard<R>(&self, key: &K, f: impl FnOnce(&mut Vec<(K, V)>) -> R) -> R {
+    fn shard_of(&self, key: &K) -> usize {
+        (self.fold.hash_one(key) >> 7) as usize % self.shards.len()
+    }
+
+    fn lock<R>(&self, shard: usize, f: impl FnOnce(&mut Vec<(K, V)>) -> R) -> R {
         let _held = rank::enter(self.rank);
-        let shard = (self.fold.hash_one(key) >> 7) as usize % self.shards.len();
         f(&mut self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn in_shard<R>(&self, key: &K, f: impl FnOnce(&mut Vec<(K, V)>) -> R) -> R {
+        self.lock(self.shard_of(key), f)
+    }
+
+    /// Calls `each` for the `count` keys, those of a shard under one lock of it.
+    fn by_shard(
+        &self,
+        count: usize,
+        key: impl Fn(usize) -> K,
+        mut each: impl FnMut(&mut Vec<(K, V)>, usize),
+    ) {
+        for shard in 0..self.shards.len() {
+            let group: Vec<_> = (0..count).filter(|at| self.shard_of(&key(*at)) == shard).collect();
+            if !group.is_empty() {
+                self.lock(shard, |entries| group.iter().for_each(|at| each(entries, *at)));
+            }
+        }
+    }
+
+    pub fn insert_absent_all(
+        &self,
+        count: usize,
+        entry: impl Fn(usize) -> (K, V),
+        mut done: impl FnMut(usize, Result<(), V>),
+    ) {
+        self.by_shard(
+            count,
+            |at| entry(at).0,
+            |entries, at| {
+                let (key, value) = entry(at);
+                match entries.iter().find(|(k, _)| *k == key) {
+                    Some((_, found)) => done(at, Err(found.clone())),
+                    None => {
+                        entries.push((key, value));
+                        done(at, Ok(()));
+                    }
+                }
+            },
+        );
+    }
+
+    pub fn remove_all_if(
+        &self,
+        count: usize,
+        key: impl Fn(usize) -> K,
+        doomed: impl Fn(usize, &V) -> bool,
+    ) -> usize {
+        let mut removed = 0;
+        self.by_shard(count, &key, |entries, at| {
+            let found = entries.iter().position(|(k, _)| *k == key(at));
+            if let Some(found) = found.filter(|found| doomed(at, &entries[*found].1)) {
+                entries.remove(found);
+                removed += 1;
+            }
+        });
+        removed
     }
 
     pub fn get(&self, key: &K) -> Option<V> {
