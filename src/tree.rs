@@ -96,7 +96,7 @@ pub(crate) struct TreeConfig {
     pub(crate) root_shards: usize,
     /// Shards of the lookup.
     pub(crate) lookup_shards: usize,
-    /// Names that are brought together by the lookup's shards.
+    /// Names from which on a batch is brought together by the lookup's shards.
     pub(crate) many_names: usize,
     /// Most blocks of the tree, or `NO_LIMIT`.
     pub(crate) max_blocks: usize,

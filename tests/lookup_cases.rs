@@ -5,8 +5,9 @@
 mod common;
 
 use common::compare::under_every_setup;
-use common::{assert_empty, below, blocks, depth, names, worker};
-use kvradix::StoreError;
+use common::{answer, assert_empty, below, block, blocks, depth, names, query, worker};
+use kvradix::reference::ReferenceIndex;
+use kvradix::{Event, Index, SequenceHash, StoreError};
 
 const A: kvradix::WorkerId = worker(1);
 const B: kvradix::WorkerId = worker(2);
@@ -204,4 +205,66 @@ fn an_ancestor_that_was_only_passed_through_is_found_again_when_it_is_taken() {
         index.remove(A, &names([2]));
         assert_eq!((depth(index, A, &[1, 2, 4]), index.stats().unknown_removals), (1, 0));
     });
+}
+
+/// Long batches are brought together by the lookup's shards, a part of 1,024
+/// after the other, and a run has 4,096 blocks: lengths around all of these, of
+/// names that the worker has nowhere, that another has elsewhere, that it has
+/// elsewhere itself, and of blocks that are partly there.
+#[test]
+fn batches_of_any_length_are_named_and_unnamed_as_the_reference_does() {
+    const FAR: u64 = 1 << 32;
+    for length in [31, 32, 33, 127, 128, 129, 1_023, 1_024, 1_025, 4_096, 4_097, 5_000] {
+        for (case, clash, moved, there) in
+            [("new", 0, 0, 0), ("clash", 3, 0, 0), ("move", 0, 3, 0), ("all", 3, 5, length / 2)]
+        {
+            let every = |at: u64, turn: u64| turn > 0 && at % turn == 1;
+            let batch: Vec<_> = (0..length).map(|at| block(at, at)).collect();
+            let part = |turn: u64| (0..length).filter(move |at| every(*at, turn));
+            let elsewhere = |turn| part(turn).map(|at| block(at, FAR + at)).collect::<Vec<_>>();
+            let all = || (0..length).map(SequenceHash);
+            let odd = || all().filter(|name| name.0 % 7 == 3).collect::<Vec<_>>();
+            let removals = [
+                all().rev().collect::<Vec<_>>(),
+                all().collect(),
+                odd().into_iter().chain(all()).collect(),
+                odd(),
+            ];
+            for removed in removals {
+                let steps = [
+                    Event::Stored { worker: B, parent: None, blocks: elsewhere(clash) },
+                    Event::Stored { worker: A, parent: None, blocks: elsewhere(moved) },
+                    Event::Stored {
+                        worker: C,
+                        parent: None,
+                        blocks: batch[..there as usize].into(),
+                    },
+                    Event::Stored { worker: A, parent: None, blocks: batch.clone() },
+                    Event::Removed { worker: C, names: all().take(there as usize / 2).collect() },
+                    Event::Removed { worker: A, names: removed },
+                    Event::Stored { worker: A, parent: None, blocks: batch.clone() },
+                    Event::Cleared { worker: A },
+                    Event::Stored { worker: C, parent: None, blocks: batch.clone() },
+                ];
+                let (index, mut reference) = (Index::new(), ReferenceIndex::new());
+                for step in steps {
+                    assert_eq!(index.apply(&step), reference.apply(&step), "{length}, {case}");
+                    index.flush();
+                    index.check();
+                    for from in [0, FAR] {
+                        let query: Vec<_> = query((from..from + length).chain([9]));
+                        let expected = answer(&reference.matches(&query));
+                        assert_eq!(answer(&index.matches(&query)), expected, "{length}, {case}");
+                    }
+                    for worker in [A, B, C] {
+                        assert_eq!(index.held(worker), reference.held(worker), "{length}, {case}");
+                    }
+                }
+                for worker in [A, B, C] {
+                    index.remove_worker(worker);
+                }
+                assert_empty(&index);
+            }
+        }
+    }
 }

@@ -43,6 +43,16 @@ modes! {
     three_hundred_workers_with_their_own_names: { workers: 300, naming: Naming::PerWorker };
     one_block_at_a_time: { batch: 1, alphabet: 2 };
     long_batches: { batch: 64, prompt: 300 };
+    batches_brought_together: { batch: 600, prompt: 1_500, workers: 3 };
+    batches_brought_together_of_names_of_their_own: {
+        batch: 600, prompt: 1_500, workers: 3, naming: Naming::PerWorker,
+    };
+    batches_brought_together_of_clashing_and_moved_names: {
+        batch: 600, prompt: 1_500, workers: 3, naming: Naming::Clashing, moves: 8,
+    };
+    batches_brought_together_tail_first: {
+        batch: 600, prompt: 1_500, workers: 3, eviction: Eviction::TailFirst,
+    };
     many_branches: { alphabet: 40, prompt: 12 };
     two_contents_only: { alphabet: 2, prompt: 24 };
     names_of_their_own_tail_first: {

@@ -44,6 +44,8 @@ faults! {
     Naming,
     /// A name is in the lookup.
     Named,
+    /// A name is another place's in the lookup, and private here.
+    NamedElsewhere,
     /// All names are in the lookup; the view is not out.
     BlocksNamed,
     /// A node's next view is made.

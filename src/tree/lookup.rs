@@ -9,8 +9,8 @@ use crate::sync::rank::Rank;
 use crate::sync::{Guard, MOST_TOGETHER, Mutant, ShardedMap, mutant};
 use crate::{Block, SequenceHash};
 
-/// Names to have fetched before they are looked at one by one.
-pub(super) const AHEAD: usize = 32;
+/// Names whose lines are fetched at a time, before they are looked at one by one.
+pub(super) const NAMES_AHEAD: usize = 32;
 
 /// The map from names to places.
 pub(super) struct Lookup {
@@ -78,7 +78,7 @@ impl Lookup {
 
     /// `insert` for the names of `blocks` at `first` and the places below it, a
     /// shard after the other. `named` is told what became of each, under the
-    /// shard's lock.
+    /// shard's lock; it takes no other.
     #[allow(unsafe_code)]
     pub(super) fn insert_all<'g>(
         &self,
@@ -88,31 +88,31 @@ impl Lookup {
         mut named: impl FnMut(SequenceHash, Place, Result<(), (&'g Node, Place)>),
     ) {
         for (part, blocks) in (0..).zip(blocks.chunks(MOST_TOGETHER)) {
-            let from = part * MOST_TOGETHER as u32;
-            let entry = |at: usize| (blocks[at].sequence, first.below(from + at as u32));
-            self.map.insert_absent_all(blocks.len(), entry, |at, inserted| {
-                let (name, place) = entry(at);
+            let name = |at: usize| blocks[at].sequence;
+            let place = |at: usize| first.below(part * MOST_TOGETHER as u32 + at as u32);
+            self.map.insert_absent_all(blocks.len(), name, place, |at, inserted| {
                 // SAFETY: as in `get`.
                 let inserted = inserted.map_err(|other| (unsafe { other.node(guard) }, other));
                 let unchecked = mutant(Mutant::TogetherUnchecked);
-                named(name, place, if unchecked { Ok(()) } else { inserted });
+                named(name(at), place(at), if unchecked { Ok(()) } else { inserted });
             });
         }
     }
 
     /// `remove` for the names and places that `entry` gives of `positions`, a
-    /// shard after the other; how many entries went.
+    /// shard after the other. `gone` is called for each entry that went, under
+    /// the shard's lock; it takes no other.
     pub(super) fn remove_all(
         &self,
         positions: &[u32],
         entry: impl Fn(u32) -> (SequenceHash, Place),
-    ) -> usize {
-        let remove = |positions: &[u32]| {
+        mut gone: impl FnMut(),
+    ) {
+        for positions in positions.chunks(MOST_TOGETHER) {
             let name = |at: usize| entry(positions[at]).0;
             let doomed = |at: usize, held: &Place| *held == entry(positions[at]).1;
-            self.map.remove_all_if(positions.len(), name, doomed)
-        };
-        positions.chunks(MOST_TOGETHER).map(remove).sum()
+            self.map.remove_all_if(positions.len(), name, doomed, |_| gone());
+        }
     }
 
     /// Bytes of the tables.

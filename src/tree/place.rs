@@ -60,12 +60,6 @@ impl Place {
         Self(self.0 + u64::from(positions))
     }
 
-    /// The place one position further down the same run; nothing if there is none.
-    #[inline]
-    pub(super) fn next(self) -> Self {
-        Self(self.0.wrapping_add(1))
-    }
-
     /// The place one position further up the same run, if there is one.
     #[inline]
     pub(super) fn above(self) -> Option<Self> {

@@ -12,7 +12,7 @@ use super::garbage::Retired;
 use super::kids;
 use super::levels;
 use super::link::borrow_under_pin;
-use super::lookup::AHEAD;
+use super::lookup::NAMES_AHEAD;
 use super::names::Names;
 use super::node::{Children, FewChild, Half, Node};
 use super::place::Place;
@@ -305,23 +305,26 @@ impl Tree {
     /// The entries of the blocks at `positions` go.
     fn unname(&self, edit: &Edit<'_>, positions: &[u32], scratch: &mut Scratch) {
         let entry = |at| (edit.half.columns.name(at), Place::new(edit.node, at));
-        if self.lookup.are_many(positions.len()) {
-            let removed = self.lookup.remove_all(positions, entry);
-            debug_assert_eq!(removed, positions.len(), "held blocks' canonical names have entries");
-            scratch.delta.entries -= removed as i64;
+        let mut left = positions.len();
+        let mut gone = || {
+            left -= 1;
+            scratch.delta.entries -= 1;
             fault(Fault::EntryRemoved);
-            return;
-        }
-        for ahead in positions.chunks(AHEAD) {
-            self.lookup.prefetch(ahead.iter().map(|at| entry(*at).0));
-            for &at in ahead {
-                let (name, place) = entry(at);
-                let removed = self.lookup.remove(name, place);
-                debug_assert!(removed, "a held block's canonical name has an entry");
-                scratch.delta.entries -= i64::from(removed);
-                fault(Fault::EntryRemoved);
+        };
+        if self.lookup.are_many(positions.len()) {
+            self.lookup.remove_all(positions, entry, &mut gone);
+        } else {
+            for ahead in positions.chunks(NAMES_AHEAD) {
+                self.lookup.prefetch(ahead.iter().map(|at| entry(*at).0));
+                for &at in ahead {
+                    let (name, place) = entry(at);
+                    if self.lookup.remove(name, place) {
+                        gone();
+                    }
+                }
             }
         }
+        debug_assert_eq!(left, 0, "held blocks' canonical names have entries");
     }
 
     /// Detaches a node that was left empty below `above`.

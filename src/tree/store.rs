@@ -13,7 +13,7 @@ use super::hub::Hub;
 use super::kids;
 use super::levels::{self, Level};
 use super::link::{borrow_under_pin, link_to, linked};
-use super::lookup::AHEAD;
+use super::lookup::NAMES_AHEAD;
 use super::mend::Newborn;
 use super::names::{Found, Names};
 use super::node::{Children, Half, Node};
@@ -150,7 +150,6 @@ impl Tree {
                 let next = Cursor { node: child, at: 0 };
                 return Step::On { count: 0, next, above: cursor };
             }
-            self.fetch_names(rest);
             if view.hub().is_some()
                 && let Some(step) = self.open_in_hub(lane, cursor, rest, moves, guard)
             {
@@ -170,9 +169,6 @@ impl Tree {
         let end = at + count as u32;
         let mut next = Cursor { node, at: end };
         if let Some(first) = rest.get(count) {
-            if count > 0 {
-                self.fetch_names(&rest[count..]);
-            }
             let appended = self.append(lane, &mut edit, end, &rest[count..], moves, guard);
             if appended > 0 {
                 count += appended as usize;
@@ -272,11 +268,13 @@ impl Tree {
             return 0;
         }
         let count = blocks.len().min((self.config.run_blocks - end) as usize) as u32;
-        let len = end + count;
-        if edit.half.columns.room(end) < count {
-            if edit.half.columns.trimmed(end) && end > COPY_LIMIT {
-                return 0;
-            }
+        let (len, blocks) = (end + count, &blocks[..count as usize]);
+        let full = edit.half.columns.room(end) < count;
+        if full && edit.half.columns.trimmed(end) && end > COPY_LIMIT {
+            return 0;
+        }
+        self.fetch_names(blocks);
+        if full {
             let capacity = (len + (len / 4).max(4)).min(self.config.run_blocks);
             let copy = edit.half.columns.copy(end, capacity);
             edit.replace_columns(copy);
@@ -285,7 +283,6 @@ impl Tree {
             lane.names.enter(edit.node);
         }
         fault(Fault::NodeEntered);
-        let blocks = &blocks[..count as usize];
         for block in blocks {
             edit.half.columns.push(*block);
         }
@@ -336,21 +333,22 @@ impl Tree {
                     Some(old) => moves.private.push(old),
                     None => moves.suspects.push((name, other, old)),
                 }
+                fault(Fault::NamedElsewhere);
             }
         };
         if self.lookup.are_many(blocks.len()) {
             fault(Fault::Naming);
             self.lookup.insert_all(blocks, first, guard, &mut named);
         } else {
-            let mut place = first;
-            for (part, blocks) in blocks.chunks(AHEAD).enumerate() {
+            for (part, blocks) in (0..).zip(blocks.chunks(NAMES_AHEAD)) {
                 if part > 0 {
                     self.fetch_names(blocks);
                 }
-                for block in blocks {
+                let first = first.below(part * NAMES_AHEAD as u32);
+                for (turn, block) in (0..).zip(blocks) {
+                    let (name, place) = (block.sequence, first.below(turn));
                     fault(Fault::Naming);
-                    named(block.sequence, place, self.lookup.insert(block.sequence, place, guard));
-                    place = place.next();
+                    named(name, place, self.lookup.insert(name, place, guard));
                 }
             }
         }
@@ -369,6 +367,7 @@ impl Tree {
         guard: &Guard,
     ) -> Arc<Node> {
         let len = blocks.len().min(self.config.run_blocks as usize) as u32;
+        self.fetch_names(&blocks[..len as usize]);
         let mut columns = Columns::with_capacity(len);
         for block in &blocks[..len as usize] {
             columns.push(*block);
@@ -544,13 +543,11 @@ impl Tree {
         (node, len)
     }
 
-    /// Prepares the lookup for the first of the blocks, which are about to be
-    /// named one by one: as early as it is clear that nobody holds them.
+    /// Prepares the lookup for the first of the blocks, once it is clear that
+    /// they will be named: their lines come while the blocks get their place.
     #[inline]
     fn fetch_names(&self, blocks: &[Block]) {
-        if !self.lookup.are_many(blocks.len()) {
-            self.lookup.prefetch(blocks.iter().take(AHEAD).map(|block| block.sequence));
-        }
+        self.lookup.prefetch(blocks.iter().take(NAMES_AHEAD).map(|block| block.sequence));
     }
 
     /// The moved names give up their old places.

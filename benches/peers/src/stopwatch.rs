@@ -1,9 +1,10 @@
 //! How long a stretch of work takes.
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use crate::metric::{Metrics, Unit};
-use crate::samples::Samples;
+use crate::samples::Clock;
 
 /// Started before the work.
 pub struct Stopwatch {
@@ -46,17 +47,13 @@ pub fn thread_nanoseconds() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What two looks at the thread's clock are apart with nothing between them,
-/// in nanoseconds: the median of many.
-pub fn thread_clock_cost() -> u64 {
-    let mut samples = Samples::default();
-    let mut last = thread_nanoseconds();
-    for _ in 0..20_000 {
-        let now = thread_nanoseconds();
-        samples.add(now - last);
-        last = now;
-    }
-    samples.quantile(0.5, 0) as u64
+/// What is to be known of the thread's clock.
+pub fn thread_clock() -> Clock {
+    Clock::looked_at(|work| {
+        let started = thread_nanoseconds();
+        black_box(work());
+        thread_nanoseconds() - started
+    })
 }
 
 #[inline]

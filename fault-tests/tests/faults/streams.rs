@@ -28,7 +28,7 @@ fn usual() -> Index {
 /// How the index under a mode is built.
 type Build = fn() -> Index;
 
-const MODES: [(&str, Mode, Build); 6] = [
+const MODES: [(&str, Mode, Build); 7] = [
     ("small nodes", Mode { alphabet: 2, ..Mode::BASE }, small),
     ("usual nodes", Mode::BASE, usual),
     ("tail first", Mode { eviction: Eviction::TailFirst, batch: 4, ..Mode::BASE }, small),
@@ -37,6 +37,11 @@ const MODES: [(&str, Mode, Build); 6] = [
         "two names of their own",
         Mode { naming: Naming::TwoPerWorker, moves: 8, ..Mode::BASE },
         small,
+    ),
+    (
+        "batches brought together that clash",
+        Mode { batch: 300, prompt: 700, naming: Naming::Clashing, moves: 20, ..Mode::BASE },
+        usual,
     ),
     (
         "branches everywhere",

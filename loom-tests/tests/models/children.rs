@@ -56,7 +56,8 @@ pub const MODELS: &[Model] = &[
         .bound(3),
     Model::new("batch_of_names_that_another_place_has_while_it_goes", names_elsewhere)
         .iterations(300, 20_000)
-        .bound(3),
+        .bound(3)
+        .sees(&["0", "1", "2", "3"]),
     Model::new("holder_of_a_batch_leaves_while_another_takes_it", last_holder_of_batch)
         .iterations(300, 20_000)
         .bound(2),
@@ -328,13 +329,16 @@ fn names_elsewhere() {
     remove(&index, A, &[7, 6, 5]);
     storing.join();
     assert_eq!((depth(&index, &[15], A), depth(&index, &[25, 26, 27], B)), (0, 3));
+    // Names that B found free are canonical; the others are its private ones.
+    saw(index.stats().lookup_entries);
     settle(&index);
     remove(&index, B, &[7, 6, 5]);
     settle_empty(&index);
 }
 
-/// The same where B holds the very blocks that A leaves: each has an entry as
-/// long as one of them holds it.
+/// B takes the very blocks that A leaves: names that go together against names
+/// that are taken one by one, in the same node. Each block has an entry as long
+/// as one of them holds it.
 fn last_holder_of_batch() {
     let index = shared(small());
     store(&index, A, &[1, 2, 3, 4]);

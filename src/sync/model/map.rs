@@ -58,40 +58,35 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     pub fn insert_absent_all(
         &self,
         count: usize,
-        entry: impl Fn(usize) -> (K, V),
+        key: impl Fn(usize) -> K,
+        value: impl Fn(usize) -> V,
         mut done: impl FnMut(usize, Result<(), V>),
     ) {
-        self.by_shard(
-            count,
-            |at| entry(at).0,
-            |entries, at| {
-                let (key, value) = entry(at);
-                match entries.iter().find(|(k, _)| *k == key) {
-                    Some((_, found)) => done(at, Err(found.clone())),
-                    None => {
-                        entries.push((key, value));
-                        done(at, Ok(()));
-                    }
+        self.by_shard(count, &key, |entries, at| {
+            match entries.iter().find(|(k, _)| *k == key(at)) {
+                Some((_, found)) => done(at, Err(found.clone())),
+                None => {
+                    entries.push((key(at), value(at)));
+                    done(at, Ok(()));
                 }
-            },
-        );
+            }
+        });
     }
 
     pub fn remove_all_if(
         &self,
         count: usize,
         key: impl Fn(usize) -> K,
-        doomed: impl Fn(usize, &V) -> bool,
-    ) -> usize {
-        let mut removed = 0;
+        mut doomed: impl FnMut(usize, &V) -> bool,
+        mut gone: impl FnMut(usize),
+    ) {
         self.by_shard(count, &key, |entries, at| {
             let found = entries.iter().position(|(k, _)| *k == key(at));
             if let Some(found) = found.filter(|found| doomed(at, &entries[*found].1)) {
                 entries.remove(found);
-                removed += 1;
+                gone(at);
             }
         });
-        removed
     }
 
     pub fn get(&self, key: &K) -> Option<V> {

@@ -46,19 +46,77 @@ const KEPT_BUCKETS: usize = 128;
 /// Buckets of a shard above which a prefetch pays.
 const LARGE_SHARD: usize = 4_096;
 
-/// Buckets from the first one of a search on that are fetched.
-const REACH: usize = 8;
+/// Lines of buckets that are fetched, from the one on in which a search begins.
+const BUCKET_LINES: usize = 2;
 
-/// Keys that are fetched ahead of the one whose turn it is.
-const AHEAD: usize = 16;
+/// Keys of a batch brought together whose lines are fetched ahead of their turn.
+const KEYS_AHEAD: usize = 16;
 
-/// For how many entries a shard that has far more room is to keep room. Memory
-/// goes back a shard at a time, amortised over the removals that it took to
-/// empty it so far. Not the capacity decides, which leaves out the buckets of
-/// what was removed.
-#[inline]
-fn idle(buckets: usize, len: usize) -> Option<usize> {
-    (buckets > KEPT_BUCKETS && len * 8 < buckets).then_some(len * 2)
+/// What became of a key that was to have an entry.
+enum Filled<V> {
+    /// There was one.
+    Before(V),
+    Now,
+    Not,
+}
+
+/// In `$shard`, which is locked and has the number `$number`: an entry for `$key`
+/// of the value `$make`, unless there is one or that is `None`. No function, as
+/// a shard's type has no name.
+macro_rules! fill {
+    ($map:expr, $number:expr, $shard:ident, $hash:expr, $key:expr, $make:expr) => {{
+        let (key, hash) = ($key, $hash as u64);
+        let rehash = |(k, _): &(K, SharedValue<V>)| $map.map.hash_usize(k) as u64;
+        let found = $shard.find_or_find_insert_slot(hash, |(k, _)| *k == key, rehash);
+        // It makes room before it looks.
+        $map.seen[$number].note($shard.data_end(), $shard.buckets());
+        match found {
+            // SAFETY: the bucket was found under the lock that is still held.
+            #[allow(unsafe_code)]
+            Ok(bucket) => Filled::Before(unsafe { bucket.as_ref() }.1.get().clone()),
+            Err(slot) => match $make {
+                Some(value) => {
+                    // SAFETY: the slot was found under the lock that is still
+                    // held, and the table did not change since.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        $shard.insert_in_slot(hash, slot, (key, SharedValue::new(value)));
+                    }
+                    Filled::Now
+                }
+                None => Filled::Not,
+            },
+        }
+    }};
+}
+
+/// In `$shard`, which is locked and has the number `$number`: the entry for
+/// `$key` goes if `$doomed` says so of its value; whether it went.
+macro_rules! empty {
+    ($map:expr, $number:expr, $shard:ident, $hash:expr, $key:expr, $doomed:expr) => {{
+        let (key, doomed) = ($key, $doomed);
+        let found = $shard.find($hash as u64, |(k, _)| *k == key);
+        // SAFETY: the bucket was found under the lock that is still held.
+        #[allow(unsafe_code)]
+        let found = found.filter(|bucket| doomed(unsafe { bucket.as_ref() }.1.get()));
+        let went = found.is_some();
+        if let Some(bucket) = found {
+            // SAFETY: as above, and it is not used after its removal.
+            #[allow(unsafe_code)]
+            unsafe {
+                $shard.remove(bucket);
+            }
+            // Memory goes back a shard at a time, amortised over the removals
+            // that it took to empty it so far. Not the capacity decides, which
+            // leaves out the buckets of what was removed.
+            if $shard.buckets() > KEPT_BUCKETS && $shard.len() * 8 < $shard.buckets() {
+                let keep = $shard.len() * 2;
+                $shard.shrink_to(keep, |(k, _)| $map.map.hash_usize(k) as u64);
+                $map.seen[$number].note($shard.data_end(), $shard.buckets());
+            }
+        }
+        went
+    }};
 }
 
 /// Most shards of a map.
@@ -88,10 +146,10 @@ impl ByShard {
 }
 
 impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
-    /// `shards` is a power of two above 1; `rank` is the locks' place in the
-    /// lock order.
+    /// `shards` is a power of two above 1, at most [`MOST_SHARDS`]; `rank` is
+    /// the locks' place in the lock order.
     pub(crate) fn new(shards: usize, rank: Rank) -> Self {
-        assert!(shards <= MOST_SHARDS);
+        assert!(shards <= MOST_SHARDS, "{shards} shards are too many");
         let map = DashMap::with_hasher_and_shard_amount(Fold::random(), shards);
         let unseen = || TableSeen { end: Hint::new(std::ptr::null()), mask: 0.into() };
         Self { map, rank, seen: (0..shards).map(|_| unseen()).collect() }
@@ -113,9 +171,9 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     /// The same for one key's hash; whether its shard is so large.
     ///
     /// A search begins at the hash and goes on to the first free bucket or to
-    /// the key, which in a table nearly full are some buckets away: the
-    /// lines of [`REACH`] buckets are fetched, and all of the control bytes
-    /// that are compared at once.
+    /// the key, which in a table nearly full are some buckets away, often in
+    /// the next line. Of the control bytes those that are compared at once
+    /// are fetched.
     #[inline(always)]
     fn prefetch_hashed(&self, hash: usize) -> bool {
         const GROUP: usize = 16;
@@ -127,8 +185,9 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
         let (end, at) = (table.end.get(), hash & mask);
         prefetch(end.wrapping_add(at));
         prefetch(end.wrapping_add(at + GROUP - 1));
-        for bucket in (0..REACH).step_by(64 / size_of::<(K, V)>()) {
-            prefetch(end.cast::<(K, V)>().wrapping_sub(at + 1 + bucket));
+        let bucket = end.cast::<(K, V)>().wrapping_sub(at + 1);
+        for line in 0..BUCKET_LINES {
+            prefetch(bucket.wrapping_byte_sub(64 * line));
         }
         true
     }
@@ -152,9 +211,12 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     /// the error.
     #[inline]
     pub(crate) fn insert_absent(&self, key: K, value: V) -> Result<(), V> {
-        let mut value = Some(value);
-        match self.get_or_insert_with(key, || value.take()) {
-            Some(found) if value.is_some() => Err(found),
+        let _held = rank::enter(self.rank);
+        let hash = self.map.hash_usize(&key);
+        let number = self.map.determine_shard(hash);
+        let mut shard = self.map.shards()[number].write();
+        match fill!(self, number, shard, hash, key, Some(value)) {
+            Filled::Before(found) => Err(found),
             _ => Ok(()),
         }
     }
@@ -165,24 +227,15 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> Option<V>) -> Option<V> {
         let _held = rank::enter(self.rank);
         let hash = self.map.hash_usize(&key);
-        let mut shard = self.map.shards()[self.map.determine_shard(hash)].write();
-        let rehash = |(k, _): &(K, SharedValue<V>)| self.map.hash_usize(k) as u64;
-        match shard.find_or_find_insert_slot(hash as u64, |(k, _)| *k == key, rehash) {
-            // SAFETY: the bucket was found under the lock that is still held.
-            #[allow(unsafe_code)]
-            Ok(bucket) => Some(unsafe { bucket.as_ref() }.1.get().clone()),
-            Err(slot) => {
-                let value = make()?;
-                let entry = (key, SharedValue::new(value.clone()));
-                // SAFETY: the slot was found under the lock that is still
-                // held, and the table did not change since.
-                #[allow(unsafe_code)]
-                unsafe {
-                    shard.insert_in_slot(hash as u64, slot, entry);
-                }
-                self.seen[self.map.determine_shard(hash)].note(shard.data_end(), shard.buckets());
-                Some(value)
-            }
+        let number = self.map.determine_shard(hash);
+        let mut shard = self.map.shards()[number].write();
+        let mut made = None;
+        match fill!(self, number, shard, hash, key, {
+            made = make();
+            made.clone()
+        }) {
+            Filled::Before(found) => Some(found),
+            _ => made,
         }
     }
 
@@ -191,109 +244,62 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
     pub(crate) fn remove_if(&self, key: &K, doomed: impl FnOnce(&V) -> bool) -> bool {
         let _held = rank::enter(self.rank);
         let hash = self.map.hash_usize(key);
-        let mut shard = self.map.shards()[self.map.determine_shard(hash)].write();
-        let Some(bucket) = shard.find(hash as u64, |(k, _)| k == key) else { return false };
-        // SAFETY: the bucket was found under the lock that is still held, and
-        // is not used after its removal.
-        #[allow(unsafe_code)]
-        unsafe {
-            if !doomed(bucket.as_ref().1.get()) {
-                return false;
-            }
-            shard.remove(bucket);
-        }
-        if let Some(keep) = idle(shard.buckets(), shard.len()) {
-            shard.shrink_to(keep, |(k, _)| self.map.hash_usize(k) as u64);
-            self.seen[self.map.determine_shard(hash)].note(shard.data_end(), shard.buckets());
-        }
-        true
+        let number = self.map.determine_shard(hash);
+        let mut shard = self.map.shards()[number].write();
+        empty!(self, number, shard, hash, *key, doomed)
     }
 
-    /// `insert_absent` for the `count` entries that `entry` gives, in the order
-    /// of their shards, each of which is locked once. `done` is told, under
-    /// the shard's lock, what became of each: the error is what is there.
+    /// `insert_absent` for the `count` entries that `key` and `value` give, at most
+    /// [`MOST_TOGETHER`], in the order of their shards, each of which is locked
+    /// once. `done` is told, under the shard's lock, what became of each: the
+    /// error is what is there.
     pub(crate) fn insert_absent_all(
         &self,
         count: usize,
-        entry: impl Fn(usize) -> (K, V),
+        key: impl Fn(usize) -> K,
+        value: impl Fn(usize) -> V,
         mut done: impl FnMut(usize, Result<(), V>),
     ) {
-        let rehash = |(k, _): &(K, SharedValue<V>)| self.map.hash_usize(k) as u64;
-        let sorted = self.by_shard(count, |at| entry(at).0);
+        let sorted = self.by_shard(count, &key);
         for (number, group) in sorted.groups() {
             let _held = rank::enter(self.rank);
             let mut shard = self.map.shards()[number].write();
-            for at in group {
-                if let Some(ahead) = sorted.order[..count].get(at + AHEAD) {
-                    self.prefetch_hashed(self.map.hash_usize(&entry(usize::from(*ahead)).0));
-                }
-                let index = usize::from(sorted.order[at]);
-                let (key, value) = entry(index);
-                let hash = self.map.hash_usize(&key);
-                match shard.find_or_find_insert_slot(hash as u64, |(k, _)| *k == key, rehash) {
-                    // SAFETY: the bucket was found under the lock that is
-                    // still held.
-                    #[allow(unsafe_code)]
-                    Ok(bucket) => done(index, Err(unsafe { bucket.as_ref() }.1.get().clone())),
-                    Err(slot) => {
-                        // SAFETY: the slot was found under the lock that is
-                        // still held, and the table did not change since.
-                        #[allow(unsafe_code)]
-                        unsafe {
-                            shard.insert_in_slot(hash as u64, slot, (key, SharedValue::new(value)));
-                        }
-                        self.seen[number].note(shard.data_end(), shard.buckets());
-                        done(index, Ok(()));
-                    }
+            for (at, hash) in self.looking_ahead(&sorted.order[..count], group, &key) {
+                match fill!(self, number, shard, hash, key(at), Some(value(at))) {
+                    Filled::Before(found) => done(at, Err(found)),
+                    _ => done(at, Ok(())),
                 }
             }
         }
     }
 
-    /// `remove_if` for each of the `count` keys that `key` gives, in the order of
-    /// their shards, each of which is locked once; how many went.
+    /// `remove_if` for each of the `count` keys that `key` gives, at most
+    /// [`MOST_TOGETHER`], in the order of their shards, each of which is locked
+    /// once. `gone` is told, under the shard's lock, of each that went.
     pub(crate) fn remove_all_if(
         &self,
         count: usize,
         key: impl Fn(usize) -> K,
         doomed: impl Fn(usize, &V) -> bool,
-    ) -> usize {
-        let mut removed = 0;
+        mut gone: impl FnMut(usize),
+    ) {
         let sorted = self.by_shard(count, &key);
         for (number, group) in sorted.groups() {
             let _held = rank::enter(self.rank);
             let mut shard = self.map.shards()[number].write();
-            for at in group {
-                if let Some(ahead) = sorted.order[..count].get(at + AHEAD) {
-                    self.prefetch_hashed(self.map.hash_usize(&key(usize::from(*ahead))));
+            for (at, hash) in self.looking_ahead(&sorted.order[..count], group, &key) {
+                if empty!(self, number, shard, hash, key(at), |value| doomed(at, value)) {
+                    gone(at);
                 }
-                let index = usize::from(sorted.order[at]);
-                let key = key(index);
-                let hash = self.map.hash_usize(&key);
-                let Some(bucket) = shard.find(hash as u64, |(k, _)| *k == key) else { continue };
-                // SAFETY: the bucket was found under the lock that is still
-                // held, and is not used after its removal.
-                #[allow(unsafe_code)]
-                unsafe {
-                    if doomed(index, bucket.as_ref().1.get()) {
-                        shard.remove(bucket);
-                        removed += 1;
-                    }
-                }
-            }
-            if let Some(keep) = idle(shard.buckets(), shard.len()) {
-                shard.shrink_to(keep, |(k, _)| self.map.hash_usize(k) as u64);
-                self.seen[number].note(shard.data_end(), shard.buckets());
             }
         }
-        removed
     }
 
-    /// The keys that `key` gives by their shards. Has the processor fetch what
+    /// The keys that `key` gives, by their shards. Has the processor fetch what
     /// the first ones are after.
     #[inline]
     fn by_shard(&self, count: usize, key: impl Fn(usize) -> K) -> ByShard {
-        assert!(count <= MOST_TOGETHER);
+        assert!(count <= MOST_TOGETHER, "{count} keys are too many to bring together");
         let shard = |at| self.map.determine_shard(self.map.hash_usize(&key(at)));
         let mut sorted = ByShard { order: [0; MOST_TOGETHER], ends: [0; MOST_SHARDS] };
         let ByShard { order, ends } = &mut sorted;
@@ -309,10 +315,28 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
             order[usize::from(*end)] = at as u16;
             *end += 1;
         }
-        for at in &order[..count.min(AHEAD)] {
+        for at in order.iter().take(count.min(KEYS_AHEAD)) {
             self.prefetch_hashed(self.map.hash_usize(&key(usize::from(*at))));
         }
         sorted
+    }
+
+    /// The numbers and hashes of a group of the keys in `order`. As it goes, has
+    /// the processor fetch what later ones are after.
+    #[inline(always)]
+    fn looking_ahead(
+        &self,
+        order: &[u16],
+        group: Range<usize>,
+        key: impl Fn(usize) -> K,
+    ) -> impl Iterator<Item = (usize, usize)> {
+        let hash = move |at: &u16| self.map.hash_usize(&key(usize::from(*at)));
+        group.map(move |turn| {
+            if let Some(ahead) = order.get(turn + KEYS_AHEAD) {
+                self.prefetch_hashed(hash(ahead));
+            }
+            (usize::from(order[turn]), hash(&order[turn]))
+        })
     }
 
     /// Bytes of the tables, empty buckets included; takes no lock.
@@ -338,6 +362,108 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
             let shard = shard.read();
             let most = KEPT_BUCKETS.max(shard.len() * 8);
             assert!(shard.buckets() <= most, "{} buckets for {}", shard.buckets(), shard.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    fn map(shards: usize) -> ShardedMap<u64, u64> {
+        ShardedMap::new(shards, Rank::Lookup)
+    }
+
+    /// Batches of any length, among them none and of one shard's keys alone, and
+    /// single keys, in a map that grows over all its sizes and shrinks again.
+    #[test]
+    fn batches_do_what_single_calls_do() {
+        let mut rng = SmallRng::seed_from_u64(7);
+        for shards in [2, 128] {
+            let map = map(shards);
+            let mut model = HashMap::new();
+            for turn in 0..2_000_u64 {
+                let filling = turn % 1_000 < 600;
+                let count = [0, 1, 5, 127, 128, 1_024][rng.random_range(0..6)];
+                let reach = 400_000 >> (turn % 4 * 4);
+                let mut keys: Vec<u64> = (0..count).map(|_| rng.random_range(0..reach)).collect();
+                if turn % 7 == 0 {
+                    // Those of the first one's shard.
+                    let shard = |key: &u64| map.map.determine_shard(map.map.hash_usize(key));
+                    let first = keys.first().map(shard);
+                    keys.retain(|key| Some(shard(key)) == first);
+                }
+                let value = |at: usize| turn << 16 | at as u64;
+                if filling {
+                    let mut told = vec![None; keys.len()];
+                    let done = |at: usize, became| told[at] = Some(became);
+                    map.insert_absent_all(keys.len(), |at| keys[at], value, done);
+                    for (at, key) in keys.iter().enumerate() {
+                        let there = *model.entry(*key).or_insert(value(at));
+                        let expected = if there == value(at) { Ok(()) } else { Err(there) };
+                        assert_eq!(told[at], Some(expected), "key {key}");
+                    }
+                } else {
+                    let doomed = |value: u64| value % 8 != 3;
+                    let mut gone = vec![false; keys.len()];
+                    let see = |_, value: &u64| doomed(*value);
+                    map.remove_all_if(keys.len(), |at| keys[at], see, |at| gone[at] = true);
+                    for (at, key) in keys.iter().enumerate() {
+                        let went = model.get(key).is_some_and(|value| doomed(*value));
+                        assert_eq!(gone[at], went, "key {key}");
+                        if went {
+                            model.remove(key);
+                        }
+                    }
+                }
+                let key = rng.random_range(0..reach);
+                assert_eq!(map.get(&key), model.get(&key).copied());
+                if turn % 100 == 0 || turn == 1_999 {
+                    map.check_room();
+                    let mut seen = 0;
+                    map.for_each(|key, value| {
+                        assert_eq!(model.get(key), Some(value));
+                        seen += 1;
+                    });
+                    assert_eq!(seen, model.len());
+                }
+            }
+            for key in model.keys() {
+                assert!(map.remove_if(key, |_| true));
+            }
+            map.check_room();
+            assert!(map.bytes() <= shards * KEPT_BUCKETS * 17);
+        }
+    }
+
+    /// Fails if a table that a search has made larger is not noted because the
+    /// key was there.
+    #[test]
+    fn bytes_are_those_of_the_tables_after_any_call() {
+        let map = map(2);
+        let tables = || {
+            let room = |shard: usize| match map.map.shards()[shard].read().buckets() {
+                1 => 0,
+                buckets => buckets * 17,
+            };
+            room(0) + room(1)
+        };
+        for key in 0..10_000 {
+            assert_eq!(map.insert_absent(key, 1), Ok(()));
+            assert_eq!(map.bytes(), tables());
+            assert_eq!(map.insert_absent(key / 2, 2), Err(1));
+            assert_eq!(map.bytes(), tables());
+            assert_eq!(map.get_or_insert_with(key + 20_000, || None), None);
+            assert_eq!(map.bytes(), tables());
+        }
+        for key in 0..10_000 {
+            assert!(map.remove_if(&key, |_| true));
+            assert_eq!(map.bytes(), tables());
         }
     }
 }

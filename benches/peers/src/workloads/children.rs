@@ -33,8 +33,8 @@ use serde::{Deserialize, Serialize};
 use crate::block::Block;
 use crate::metric::{Metrics, Unit};
 use crate::peer::Peer;
-use crate::samples::{Samples, clock_cost};
-use crate::stopwatch::{thread_clock_cost, thread_nanoseconds};
+use crate::samples::{Clock, Samples};
+use crate::stopwatch::{thread_clock, thread_nanoseconds};
 
 const CHAIN_BLOCKS: u64 = 8;
 /// Stores before a size that tell its median.
@@ -91,7 +91,7 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
 }
 
 fn measure<P: Peer>(settings: &Settings, name: &str, chain: &[Block], metrics: &mut Metrics) {
-    let cost = thread_clock_cost();
+    let cost = thread_clock().cost();
     let peer = P::new(1);
     let mut writer = peer.writer();
     if !chain.is_empty() {
@@ -109,7 +109,7 @@ fn measure<P: Peer>(settings: &Settings, name: &str, chain: &[Block], metrics: &
         }
         peer.flush();
         let name = format!("{name}.{size}");
-        let median = timed.latest.quantile(0.5, 0);
+        let median = timed.latest.quantile(0.5, Clock::PERFECT);
         metrics.add(format!("{name}.insert"), Unit::Nanoseconds, median);
         let mean = timed.sum as f64 / timed.count as f64;
         metrics.add(format!("{name}.insert.mean"), Unit::Nanoseconds, mean);
@@ -130,7 +130,7 @@ fn measure<P: Peer>(settings: &Settings, name: &str, chain: &[Block], metrics: &
 }
 
 fn find<P: Peer>(peer: &P, name: &str, chain: &[Block], size: u64, metrics: &mut Metrics) {
-    let (clock, cost) = (clock_cost(), thread_clock_cost());
+    let (clock, cost) = (Clock::of_the_wall(), thread_clock().cost());
     let mut rng = SmallRng::seed_from_u64(SEED);
     let mut reader = P::Reader::default();
     let mut locals: Vec<u64> = chain.iter().map(|block| block.local).collect();

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::Block;
 use crate::metric::{Metrics, Unit};
 use crate::peer::Peer;
-use crate::samples::{Samples, clock_cost};
+use crate::samples::{Clock, Samples};
 
 const SUFFIX_BLOCKS: usize = 8;
 /// Queries between two looks at whether to stop.
@@ -41,7 +41,7 @@ pub struct Settings {
 
 pub fn run<P: Peer>(settings: &Settings) -> Metrics {
     let mut metrics = Metrics::default();
-    let clock = clock_cost();
+    let clock = Clock::of_the_wall();
     for (blocks, holders) in [(64, 8), (512, 128)] {
         let scene = Scene::<P>::new(blocks, holders);
         for (writing, how) in [(false, "quiet"), (true, "writer")] {

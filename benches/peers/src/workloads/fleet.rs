@@ -50,7 +50,7 @@ use crate::block::Block;
 use crate::memory::Memory;
 use crate::metric::{Metrics, Unit};
 use crate::peer::Peer;
-use crate::samples::{Samples, clock_cost};
+use crate::samples::{Clock, Samples};
 use crate::stopwatch::Stopwatch;
 
 const WORKERS: u32 = 256;
@@ -331,7 +331,7 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
 
 fn query<P: Peer>(peer: &P, fleet: &Fleet, settings: &Settings, metrics: &mut Metrics) {
     let name = settings.name();
-    let clock = clock_cost();
+    let clock = Clock::of_the_wall();
     let mut reader = P::Reader::default();
     let mut samples: Vec<Samples> = Vec::new();
     samples.resize_with(fleet.classes.len() + 1, Samples::default);

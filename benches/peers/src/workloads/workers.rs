@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::Block;
 use crate::metric::{Metrics, Unit};
 use crate::peer::Peer;
-use crate::samples::{Samples, clock_cost};
+use crate::samples::{Clock, Samples};
 
 /// Holders of a chain, and how many chains of them there are.
 const CLASSES: [(u32, u32); 3] = [(1, 16_384), (8, 2_048), (64, 512)];
@@ -105,7 +105,7 @@ pub fn run<P: Peer>(settings: &Settings) -> Metrics {
 }
 
 fn query<P: Peer>(peer: &P, workers: u32, chains: &[Chain], each: usize, metrics: &mut Metrics) {
-    let clock = clock_cost();
+    let clock = Clock::of_the_wall();
     let mut rng = SmallRng::seed_from_u64(SEED + 1);
     let mut queries = Vec::new();
     for class in 0..CLASSES.len() {
