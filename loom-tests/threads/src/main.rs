@@ -85,6 +85,11 @@ fn planted() {
             other.store(Box::into_raw(Box::new(n)), Ordering::Relaxed);
         }
     });
+    // The writer is at work: what is read from now on is his.
+    let first = cell.load(Ordering::Relaxed);
+    while cell.load(Ordering::Relaxed) == first {
+        thread::yield_now();
+    }
     // SAFETY: nothing is freed. That the value is there is what nobody says.
     let sum: u64 = (0..10_000).map(|_| unsafe { *cell.load(Ordering::Acquire) }).sum();
     writer.join().expect("it ended well");

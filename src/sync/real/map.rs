@@ -356,10 +356,16 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
         }
     }
 
-    /// Panics where a shard has more room than its entries are worth.
+    /// Panics where a shard has more room than its entries are worth, or is
+    /// noted otherwise than it is.
     pub(crate) fn check_room(&self) {
-        for shard in self.map.shards() {
+        for (shard, seen) in self.map.shards().iter().zip(&self.seen) {
             let shard = shard.read();
+            // One that was never written has no table, and nothing is noted.
+            let noted = seen.mask.load(Ordering::Relaxed) + 1;
+            assert_eq!(noted, shard.buckets(), "buckets noted, and there");
+            let end = shard.data_end().as_ptr().cast::<u8>().cast_const();
+            assert!(noted == 1 || seen.end.get() == end, "a table noted where it is not");
             let most = KEPT_BUCKETS.max(shard.len() * 8);
             assert!(shard.buckets() <= most, "{} buckets for {}", shard.buckets(), shard.len());
         }
