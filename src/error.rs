@@ -11,6 +11,12 @@ use crate::{SequenceHash, WorkerId};
 pub enum StoreError {
     /// The worker has no block of the parent's name now. Either it was never
     /// stored, or it was removed, or the worker is not known at all.
+    ///
+    /// An event of the worker was lost or came in a wrong order, or it began
+    /// before who listens did. What the worker stores below is refused too,
+    /// until it has the parent: have its events replayed, load a snapshot, or
+    /// [`clear`](crate::Index::clear) it and let it fill again. Until then
+    /// answers know less of it than it holds.
     ParentNotFound {
         /// The worker that stored.
         worker: WorkerId,

@@ -46,7 +46,8 @@ pub struct LocalHasher {
 }
 
 impl LocalHasher {
-    /// A hasher for blocks of `block_size` tokens, without adapter and salt.
+    /// A hasher for blocks of `block_size` tokens, without adapter and salt. The
+    /// size has to be the engines': with another one nothing matches.
     ///
     /// # Panics
     ///

@@ -126,12 +126,17 @@ impl Index {
         Shared::remove(self.shared(), worker, names);
     }
 
-    /// The worker holds nothing any more; it stays known. O(what it held).
+    /// The worker holds nothing any more; it stays known. Visible, and so are
+    /// removals handed in before, when the call returns. Nothing happens where
+    /// the worker is not known. O(what it held).
     pub fn clear(&self, worker: WorkerId) {
         self.shared().clear(worker);
     }
 
-    /// The worker holds nothing any more and is forgotten. O(what it held).
+    /// The worker holds nothing any more and is forgotten. Visible when the call
+    /// returns. What its engine says late is ignored, but a store at the root
+    /// makes it known again; see *Known workers* in the crate's documentation.
+    /// O(what it held).
     pub fn remove_worker(&self, worker: WorkerId) {
         Shared::remove_worker(self.shared(), worker);
     }

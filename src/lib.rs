@@ -105,7 +105,7 @@
 //! room is refused whole; nothing is ever forgotten to make room. A router
 //! that would rather forget removes a worker, or what it has evicted.
 //!
-//! **Faults.** No call panics on any input. Should an event panic all the
+//! **Faults.** No call of an [`Index`] panics on any input. Should an event panic all the
 //! same, by a fault of this crate, it poisons its own worker and nobody else:
 //! the worker is in no answer and its stores are
 //! [refused](StoreError::Poisoned) until [`Index::clear`] or
