@@ -554,6 +554,18 @@ fn interleaved_batches_do_not_fragment() {
     watch.end();
 }
 
+/// Live bytes once the threads that were just started have begun: for a while
+/// nothing takes or gives memory.
+fn live_bytes_at_rest() -> isize {
+    loop {
+        let before = live_bytes();
+        std::thread::sleep(Duration::from_millis(50));
+        if live_bytes() == before {
+            return before;
+        }
+    }
+}
+
 /// However many come together.
 #[test]
 fn a_name_that_waits_takes_8_bytes() {
@@ -565,7 +577,7 @@ fn a_name_that_waits_takes_8_bytes() {
         index.store(worker(1), None, &blocks([(1, 1)])).unwrap();
         // The alarm's thread and the list of lanes are there.
         index.remove(worker(1), &names([1]));
-        let before = live_bytes();
+        let before = live_bytes_at_rest();
         for first in (0..WAITING).step_by(together) {
             index.remove(worker(1), &names(first..first + together as u64));
         }
