@@ -98,30 +98,38 @@ impl Clock {
 
     /// The one that `Instant` asks.
     pub fn of_the_wall() -> Self {
-        Self::looked_at(|work| {
+        Self::looked_at(|rounds| {
             let started = Instant::now();
-            black_box(work());
+            work(rounds);
             started.elapsed().as_nanos() as u64
         })
     }
 
-    /// One of which `look` says how long some work took.
-    pub fn looked_at(mut look: impl FnMut(&dyn Fn() -> u64) -> u64) -> Self {
+    /// One of which `look` says how long so many rounds of [`work`] took.
+    pub fn looked_at(mut look: impl FnMut(u32) -> u64) -> Self {
         const LOOKS: u32 = 20_000;
         let (mut bare, mut mixed) = (Samples::default(), Samples::default());
         for turn in 0..LOOKS {
-            bare.add(look(&|| 0));
+            bare.add(look(0));
             // Up to some tens of nanoseconds, so that times differ by a tick.
-            mixed.add(look(&|| (0..turn % 64).fold(1, |product, _| black_box(product * 3))));
+            mixed.add(look(turn % 64));
         }
-        // Times a nanosecond apart are the same, rounded in two ways.
-        let often = |at: &usize| mixed.fine[*at] > LOOKS / 1_000;
-        let often: Vec<_> = (0..FINE).filter(often).collect();
-        let apart = often.windows(2).map(|pair| pair[1] - pair[0]).filter(|apart| *apart > 1);
-        let evenly = often.windows(3).any(|next| next[2] - next[0] == 2);
-        let tick = if evenly { 1 } else { apart.min().unwrap_or(1) } as f64;
+        // Times a nanosecond apart are one, rounded in two ways, or those of a
+        // clock that ticks every nanosecond: only the first of them counts.
+        let often = |at: usize| mixed.fine[at] > LOOKS / 1_000;
+        let firsts: Vec<_> = (1..FINE).filter(|at| often(*at) && !often(at - 1)).collect();
+        let apart = firsts.windows(2).map(|pair| pair[1] - pair[0]);
+        let tick = apart.min().unwrap_or(1) as f64;
         let cost = bare.quantile(0.5, Self { tick, cost: 0.0 });
         Self { tick, cost }
+    }
+}
+
+/// A little work; none at all for 0 rounds.
+#[inline(always)]
+pub fn work(rounds: u32) {
+    for round in 0..rounds {
+        black_box(round);
     }
 }
 
@@ -142,6 +150,24 @@ mod tests {
             }
             let median = samples.quantile(0.5, Clock { tick: 10.0, cost: 0.0 });
             assert!((median - took).abs() <= 2.5, "{median} for {took}");
+        }
+    }
+
+    /// A clock that ticks every 10 ns and is rounded up now and then, one that
+    /// ticks every nanosecond, and looks that take 14.
+    #[test]
+    fn a_clocks_tick_and_cost_are_found() {
+        for ticks_every in [10.0, 1.0] {
+            let mut looks = 0_u32;
+            let clock = Clock::looked_at(|rounds| {
+                looks += 1;
+                let began = f64::from(looks * 7_919 % 10_000) / 1_000.0;
+                let ended = began + 14.0 + f64::from(rounds);
+                let ticks = (ended / ticks_every).floor() - (began / ticks_every).floor();
+                (ticks * ticks_every) as u64 + u64::from(looks.is_multiple_of(20))
+            });
+            assert_eq!(clock.tick, ticks_every);
+            assert!((clock.cost - 14.0).abs() <= 2.5, "{}", clock.cost);
         }
     }
 

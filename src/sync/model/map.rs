@@ -77,7 +77,7 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
         &self,
         count: usize,
         key: impl Fn(usize) -> K,
-        mut doomed: impl FnMut(usize, &V) -> bool,
+        doomed: impl Fn(usize, &V) -> bool,
         mut gone: impl FnMut(usize),
     ) {
         self.by_shard(count, &key, |entries, at| {

@@ -52,17 +52,9 @@ const BUCKET_LINES: usize = 2;
 /// Keys of a batch brought together whose lines are fetched ahead of their turn.
 const KEYS_AHEAD: usize = 16;
 
-/// What became of a key that was to have an entry.
-enum Filled<V> {
-    /// There was one.
-    Before(V),
-    Now,
-    Not,
-}
-
 /// In `$shard`, which is locked and has the number `$number`: an entry for `$key`
-/// of the value `$make`, unless there is one or that is `None`. No function, as
-/// a shard's type has no name.
+/// of the value `$make`, unless there is one or that is `None`; what was there.
+/// No function, as a shard's type has no name.
 macro_rules! fill {
     ($map:expr, $number:expr, $shard:ident, $hash:expr, $key:expr, $make:expr) => {{
         let (key, hash) = ($key, $hash as u64);
@@ -73,19 +65,18 @@ macro_rules! fill {
         match found {
             // SAFETY: the bucket was found under the lock that is still held.
             #[allow(unsafe_code)]
-            Ok(bucket) => Filled::Before(unsafe { bucket.as_ref() }.1.get().clone()),
-            Err(slot) => match $make {
-                Some(value) => {
+            Ok(bucket) => Some(unsafe { bucket.as_ref() }.1.get().clone()),
+            Err(slot) => {
+                if let Some(value) = $make {
                     // SAFETY: the slot was found under the lock that is still
                     // held, and the table did not change since.
                     #[allow(unsafe_code)]
                     unsafe {
                         $shard.insert_in_slot(hash, slot, (key, SharedValue::new(value)));
                     }
-                    Filled::Now
                 }
-                None => Filled::Not,
-            },
+                None
+            }
         }
     }};
 }
@@ -215,10 +206,7 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
         let hash = self.map.hash_usize(&key);
         let number = self.map.determine_shard(hash);
         let mut shard = self.map.shards()[number].write();
-        match fill!(self, number, shard, hash, key, Some(value)) {
-            Filled::Before(found) => Err(found),
-            _ => Ok(()),
-        }
+        fill!(self, number, shard, hash, key, Some(value)).map_or(Ok(()), Err)
     }
 
     /// The value at `key`, made by `make` (under the shard's lock) where
@@ -230,13 +218,11 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
         let number = self.map.determine_shard(hash);
         let mut shard = self.map.shards()[number].write();
         let mut made = None;
-        match fill!(self, number, shard, hash, key, {
+        let found = fill!(self, number, shard, hash, key, {
             made = make();
             made.clone()
-        }) {
-            Filled::Before(found) => Some(found),
-            _ => made,
-        }
+        });
+        found.or(made)
     }
 
     /// Removes what is at `key` if `doomed` says so.
@@ -265,10 +251,8 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
             let _held = rank::enter(self.rank);
             let mut shard = self.map.shards()[number].write();
             for (at, hash) in self.looking_ahead(&sorted.order[..count], group, &key) {
-                match fill!(self, number, shard, hash, key(at), Some(value(at))) {
-                    Filled::Before(found) => done(at, Err(found)),
-                    _ => done(at, Ok(())),
-                }
+                let found = fill!(self, number, shard, hash, key(at), Some(value(at)));
+                done(at, found.map_or(Ok(()), Err));
             }
         }
     }
