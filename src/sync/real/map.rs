@@ -206,7 +206,10 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
         let hash = self.map.hash_usize(&key);
         let number = self.map.determine_shard(hash);
         let mut shard = self.map.shards()[number].write();
-        fill!(self, number, shard, hash, key, Some(value)).map_or(Ok(()), Err)
+        match fill!(self, number, shard, hash, key, Some(value)) {
+            Some(found) => Err(found),
+            None => Ok(()),
+        }
     }
 
     /// The value at `key`, made by `make` (under the shard's lock) where
@@ -251,8 +254,10 @@ impl<K: Eq + Hash + Copy, V: Clone> ShardedMap<K, V> {
             let _held = rank::enter(self.rank);
             let mut shard = self.map.shards()[number].write();
             for (at, hash) in self.looking_ahead(&sorted.order[..count], group, &key) {
-                let found = fill!(self, number, shard, hash, key(at), Some(value(at)));
-                done(at, found.map_or(Ok(()), Err));
+                match fill!(self, number, shard, hash, key(at), Some(value(at))) {
+                    Some(found) => done(at, Err(found)),
+                    None => done(at, Ok(())),
+                }
             }
         }
     }
