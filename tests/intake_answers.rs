@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use kvradix::fleet::{Fleet, Options, State, Totals, WorkerSpec};
-use zmq::{Context, PUB, ROUTER, Socket};
+use zmq::{Context, ROUTER, Socket, XPUB};
 
 /// One block of SGLang's, with token 1 of a page of one.
 const STORED: &[u8] =
@@ -31,13 +31,15 @@ impl Played {
             let endpoint = socket.get_last_endpoint().expect("it is bound").expect("text");
             (socket, endpoint)
         };
-        let ((events, published), (replay, asked)) = (bound(PUB), bound(ROUTER));
-        replay.set_rcvtimeo(10_000).expect("a time");
+        let ((events, published), (replay, asked)) = (bound(XPUB), bound(ROUTER));
+        for socket in [&events, &replay] {
+            socket.set_rcvtimeo(10_000).expect("a time");
+        }
         let mut spec = WorkerSpec::new(1, published, NonZeroU32::MIN);
         spec.replay = Some(asked.as_str().into());
         let fleet = Fleet::new(Options {
             check_after: Duration::from_millis(100),
-            replay_timeout: Duration::from_millis(500),
+            replay_timeout: Duration::from_secs(2),
             ..Options::default()
         });
         let fleet = fleet.expect("threads");
@@ -102,6 +104,8 @@ fn two_publishers_at_one_endpoint_do_not_have_the_history_read_for_each_batch() 
     let played = Played::start();
     let mut other = STORED.to_vec();
     *other.last_mut().expect("not empty") = 1;
+    // What is published before the subscription has arrived is not sent.
+    assert_eq!(played.events.recv_bytes(0).expect("somebody subscribes"), [1]);
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(1_500) {
         for payload in [STORED, &other] {

@@ -163,6 +163,7 @@ fn dropped_batches_are_asked_for_again() {
         let setup = Setup::new(1, layout);
         let mut engine = setup.start();
         let fleet = follow(&[&setup]);
+        engine.subscribed(0);
         engine.steps(10);
         wait_for(&fleet, &mut [&mut engine], State::Live);
         for _ in 0..5 {
@@ -216,6 +217,7 @@ fn a_gap_that_the_history_no_longer_covers_begins_the_rank_anew() {
         let setup = Setup::new(1, layout).with(&["--history", "8"]);
         let mut engine = setup.start();
         let fleet = follow(&[&setup]);
+        engine.subscribed(0);
         engine.steps(6);
         wait_for(&fleet, &mut [&mut engine], State::Live);
         engine.drop_next(0, 30);
@@ -353,6 +355,7 @@ fn a_replay_socket_that_does_not_answer_costs_completeness_until_it_does() {
     let setup = Setup::new(1, "vllm");
     let mut engine = setup.start();
     let fleet = follow(&[&setup]);
+    engine.subscribed(0);
     engine.steps(10);
     wait_for(&fleet, &mut [&mut engine], State::Live);
     engine.tell::<Value>(json!({"op": "deaf", "deaf": true}));
@@ -468,6 +471,7 @@ fn garbage_costs_itself() {
         let setup = Setup::new(1, layout);
         let mut engine = setup.start();
         let fleet = follow(&[&setup]);
+        engine.subscribed(0);
         engine.steps(10);
         wait_for(&fleet, &mut [&mut engine], State::Live);
         engine.tell::<Value>(json!({"op": "garbage"}));

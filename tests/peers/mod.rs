@@ -239,7 +239,8 @@ impl Engine {
     }
 
     /// Returns once somebody's subscription has arrived: what is published
-    /// from then on is sent.
+    /// from then on is sent. Before it a listener may be connected, and live
+    /// by what a replay told.
     pub fn subscribed(&mut self, rank: u32) {
         let answer: Value = self.tell(json!({"op": "subscribed", "rank": rank}));
         assert_eq!(answer, json!({"subscribed": true}));
