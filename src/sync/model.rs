@@ -69,8 +69,6 @@ impl<T> Hint<T> {
     pub fn get(&self) -> *const T {
         std::ptr::null()
     }
-
-    pub fn prefetch(&self, _: usize) {}
 }
 
 /// Left out of the search.

@@ -366,13 +366,6 @@ impl<T> Hint<T> {
     pub(crate) fn get(&self) -> *const T {
         self.0.load(super::Ordering::Relaxed)
     }
-
-    /// Has the processor fetch so many lines from there on.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, lines: usize) {
-        let at = self.get().cast::<u8>();
-        (0..lines).for_each(|line| prefetch(at.wrapping_add(64 * line)));
-    }
 }
 
 /// Stands for plain memory that a writer fills and, after a release that the

@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::{self, NonNull};
 
 use super::garbage::{Outgoing, Retired};
-use super::key::{Key, SHARD_BITS};
+use super::key::{Key, SHARD_BITS, tag};
 use super::node::Node;
 use super::sieve::{self, Sieve};
+use super::slot::Entry;
 use super::slot_array::{Header, SlotBox, Slots};
 use crate::LocalHash;
 use crate::sync::rank::Rank;
@@ -177,12 +178,12 @@ impl Hub {
     }
 
     /// Renews the hint of where readers of `child` go on.
-    pub(super) fn renew_hint(&self, child: &Node, _: &Guard) {
+    pub(super) fn renew_hint(&self, child: &Node, guard: &Guard) {
         let hash = self.hash_of(child);
         // SAFETY: arrays are retired through the epoch when replaced, and the
         // guard was pinned before this load.
         if let Some(slots) = unsafe { self.shard(hash).slots() } {
-            slots.renew_hint(hash, child);
+            slots.renew_hint(hash, child, guard);
         }
     }
 
@@ -410,7 +411,8 @@ impl Locked<'_> {
         }
         self.hub.count(child.offset(), true);
         // The slot owns this count until `remove`, or the table's drop.
-        self.slots().expect("made above").put(self.hash, &child);
+        let entry = Entry::new(&child, tag(self.hash));
+        self.slots().expect("made above").put(self.hash, entry);
         _ = Arc::into_raw(child);
         self.state.live += 1;
         self.state.used += 1;
@@ -466,10 +468,10 @@ impl Locked<'_> {
             ptr::null_mut()
         } else {
             let next = SlotBox::new((live * 2).next_power_of_two().max(SMALLEST));
-            for child in self.slots().into_iter().flat_map(Slots::children) {
+            for entry in self.slots().into_iter().flat_map(Slots::entries) {
                 // SAFETY: the old array owns it.
-                let child = unsafe { child.as_ref() };
-                next.get().put(self.hub.hash_of(child), child);
+                let hash = self.hub.hash_of(unsafe { entry.child().as_ref() });
+                next.get().put(hash, entry.again());
             }
             retired.made(next.get().bytes());
             next.into_raw()

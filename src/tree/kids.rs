@@ -113,8 +113,8 @@ impl<'a> Kids<'a> {
     }
 
     /// Renews the hint of where readers of `child` go on.
-    pub(super) fn renew_hint(self, child: &Node, fold: Fold) {
-        self.0.renew_hint(home(tag(child, fold)), child);
+    pub(super) fn renew_hint(self, child: &Node, fold: Fold, guard: &Guard) {
+        self.0.renew_hint(home(tag(child, fold)), child, guard);
     }
 
     /// Whether one more can come into the table as it is. Under the node's

@@ -226,11 +226,24 @@ impl Node {
         self.view.prefetch();
     }
 
+    /// Has the processor fetch what readers load of a node, which may lie across
+    /// two lines.
+    #[inline(always)]
+    pub(super) fn prefetch_shown(node: *const Node) {
+        prefetch(node.wrapping_byte_add(std::mem::offset_of!(Node, view)));
+        prefetch(node.wrapping_byte_add(std::mem::offset_of!(Node, offset)));
+    }
+
     /// What a reader asks for after the node: who knows it ahead has both
     /// fetched at once.
     #[inline]
     pub(super) fn hint(&self) -> *const Line {
         self.view.hint()
+    }
+
+    /// The same, and as much of it as there is.
+    pub(super) fn hint_under(&self, guard: &Guard) -> *const Line {
+        self.view.hint_under(guard)
     }
 
     /// Has the processor fetch a node that will be owned once more, or asked

@@ -10,11 +10,43 @@
 use std::ptr::NonNull;
 
 use super::columns::Columns;
-use super::view::{Header, View, ViewBox, is_sole};
+use super::view::{Header, View, ViewBox, is_sole, sole_len};
 use crate::sync::{AtomicPtr, Guard, Mutant, Ordering, Word, mutant, prefetch};
 
 /// A line that a reader asks for once it has a node: of a view, or of columns.
 pub(super) struct Line;
+
+/// Bits of a hint below the address, which say how many lines readers go on to:
+/// none stands for two.
+const LINES_BITS: usize = 7;
+const _: () = assert!(align_of::<Header>() > LINES_BITS && align_of::<u64>() > LINES_BITS);
+/// Most lines of a view and of columns that are fetched.
+const VIEW_LINES: usize = 8;
+const COLUMN_LINES: usize = 2 * (LINES_BITS + 1);
+/// Bytes of a view that nobody has looked at.
+const VIEW_BYTES: usize = 4 * 64;
+
+/// A hint of so many bytes from `first` on.
+#[inline]
+fn hint_of(first: *const Line, bytes: usize, most: usize) -> *const Line {
+    let lines = (first.addr() % 64 + bytes).div_ceil(64).clamp(2, most);
+    first.map_addr(|address| address | (lines.div_ceil(2) - 1))
+}
+
+/// Whether two hints are of one place, if not of as many lines.
+pub(super) fn are_beside(one: *const Line, other: *const Line) -> bool {
+    one.addr() | LINES_BITS == other.addr() | LINES_BITS
+}
+
+/// Has the processor fetch the lines that a hint tells.
+#[inline(always)]
+pub(super) fn prefetch_hinted(hint: *const Line) {
+    let first = hint.map_addr(|address| address & !LINES_BITS).cast::<u8>();
+    for pair in 0..=hint.addr() & LINES_BITS {
+        prefetch(first.wrapping_add(128 * pair));
+        prefetch(first.wrapping_add(128 * pair + 64));
+    }
+}
 
 /// What readers load of a node.
 pub(super) struct Published {
@@ -88,7 +120,7 @@ impl Published {
     }
 
     /// What a reader of this moment's view asks for next: the view itself, or
-    /// a sole holder's columns. To be prefetched only.
+    /// a sole holder's columns. To be prefetched only, by `prefetch_hinted`.
     #[inline]
     pub(super) fn hint(&self) -> *const Line {
         if cfg!(kvradix_loom) {
@@ -96,9 +128,21 @@ impl Published {
         }
         // Relaxed: an address that is not looked behind.
         let state = self.state.load(Ordering::Relaxed);
-        match is_sole(state) {
-            true => self.columns.load(Ordering::Relaxed).cast(),
-            false => state.cast(),
+        if !is_sole(state) {
+            return hint_of(state.cast(), VIEW_BYTES, VIEW_LINES);
+        }
+        let columns = self.columns.load(Ordering::Relaxed).cast();
+        hint_of(columns, sole_len(state.addr()) as usize * size_of::<u64>(), COLUMN_LINES)
+    }
+
+    /// The same once who asks has a pin, and can look how large the view is.
+    pub(super) fn hint_under(&self, guard: &Guard) -> *const Line {
+        if cfg!(kvradix_loom) {
+            return std::ptr::null();
+        }
+        match self.load(guard).allocation() {
+            Some((first, bytes)) => hint_of(first.cast(), bytes, VIEW_LINES),
+            None => self.hint(),
         }
     }
 
@@ -140,5 +184,29 @@ impl Drop for Published {
         let state = self.state.load(Ordering::Acquire);
         // SAFETY: the state is owned here, and no reader is left.
         drop(unsafe { ViewBox::from_state(state) });
+    }
+}
+
+#[cfg(all(test, not(kvradix_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_tells_the_lines_that_there_are_and_hides_no_address() {
+        let at = |address: usize| std::ptr::without_provenance::<Line>(address);
+        for (address, bytes, most, lines) in [
+            (0x1000, 1, VIEW_LINES, 2),
+            (0x1038, 64, VIEW_LINES, 2),
+            (0x1038, 73, VIEW_LINES, 4),
+            (0x1008, 8 * 64 - 8, VIEW_LINES, 8),
+            (0x1008, 1 << 20, VIEW_LINES, VIEW_LINES),
+            (0x1008, 1 << 20, COLUMN_LINES, COLUMN_LINES),
+        ] {
+            let hint = hint_of(at(address), bytes, most);
+            assert_eq!(2 * ((hint.addr() & LINES_BITS) + 1), lines, "{bytes} bytes");
+            assert_eq!(hint.addr() & !LINES_BITS, address);
+            assert!(are_beside(hint, hint_of(at(address), 1, most)));
+            assert!(!are_beside(hint, hint_of(at(address + 8), bytes, most)));
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::ptr::{self, NonNull};
 use super::key::Key;
 use super::node::Node;
 use super::place::{pack, unpack_bits, unpack_node};
-use super::published::Line;
+use super::published::{Line, are_beside, prefetch_hinted};
 use crate::sync::{AtomicU64, Guard, Hint, Mutant, Ordering, mutant};
 
 /// One child's slot.
@@ -29,10 +29,6 @@ const EMPTY: u64 = 0;
 /// No node's address.
 const REMOVED: u64 = 1;
 
-/// Lines fetched at a hint: those of a view with a few children, and what of
-/// columns leads the processor to fetch the rest by itself.
-const HINTED_LINES: usize = 4;
-
 /// What is to stand in a child's slot. It owns nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
@@ -45,6 +41,15 @@ impl Entry {
     #[inline]
     pub(super) fn new(child: &Node, tag: u32) -> Self {
         Self { word: pack(child, tag), hint: child.hint() }
+    }
+
+    /// The same child in another table: the hint is as before, unless readers go
+    /// on elsewhere now.
+    pub(super) fn again(self) -> Self {
+        // SAFETY: a child that the table names is owned, and whoever makes
+        // another table has its lock.
+        let now = unsafe { self.child().as_ref() }.hint();
+        Self { hint: if are_beside(now, self.hint) { self.hint } else { now }, ..self }
     }
 
     /// The tag of the child's key.
@@ -147,7 +152,8 @@ impl<'a> Table<'a> {
             if word == REMOVED || unpack_bits(word) != key.tag() {
                 continue;
             }
-            slot.hint.prefetch(HINTED_LINES);
+            Node::prefetch_shown(unpack_node(word));
+            prefetch_hinted(slot.hint.get());
             // SAFETY: neither empty nor removed: a child. It is retired once
             // the table that readers find from then on names it no more; this
             // one was found under the guard's pin, before that if it is an
@@ -212,9 +218,9 @@ impl<'a> Table<'a> {
 
     /// Renews the hint of where readers of `child` go on. Under the table's lock,
     /// shared at least, if it is one that is copied.
-    pub(super) fn renew_hint(self, home: usize, child: &Node) {
+    pub(super) fn renew_hint(self, home: usize, child: &Node, guard: &Guard) {
         if let Some(slot) = self.used(home).find(|slot| slot.names(child)) {
-            slot.hint.set(child.hint());
+            slot.hint.set(child.hint_under(guard));
         }
     }
 

@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use super::key::{Key, SHARD_BITS, tag};
+use super::key::{Key, SHARD_BITS};
 use super::node::Node;
 use super::slot::{Entry, Slot, Table};
 use crate::sync::{Guard, Witness, prefetch};
@@ -165,13 +165,13 @@ impl<'a> Slots<'a> {
 
     /// Puts a child into the first empty slot; there is one. Under the
     /// shard's lock.
-    pub(super) fn put(self, hash: u64, child: &Node) {
-        self.table().put(home(hash), Entry::new(child, tag(hash)));
+    pub(super) fn put(self, hash: u64, entry: Entry) {
+        self.table().put(home(hash), entry);
     }
 
     /// Renews the hint of where readers of `child` go on.
-    pub(super) fn renew_hint(self, hash: u64, child: &Node) {
-        self.table().renew_hint(home(hash), child);
+    pub(super) fn renew_hint(self, hash: u64, child: &Node, guard: &Guard) {
+        self.table().renew_hint(home(hash), child, guard);
     }
 
     /// Takes out `child` if a slot of its key holds this very node; the
@@ -186,17 +186,21 @@ impl<'a> Slots<'a> {
         self.table().probed(home(hash))
     }
 
-    /// Every child. Steady only under the shard's lock.
-    pub(super) fn children(self) -> impl Iterator<Item = NonNull<Node>> {
+    /// Every child's entry. Steady only under the shard's lock.
+    pub(super) fn entries(self) -> impl Iterator<Item = Entry> {
         // So many ahead, the nodes are fetched: who walks all looks at each.
         const AHEAD: usize = 16;
         let slots = self.table().slots();
-        let child = |slot: &Slot| slot.entry().map(Entry::child);
         slots.iter().enumerate().filter_map(move |(at, slot)| {
-            if let Some(ahead) = slots.get(at + AHEAD).and_then(child) {
-                Node::prefetch_all(ahead.as_ptr());
+            if let Some(ahead) = slots.get(at + AHEAD).and_then(Slot::entry) {
+                Node::prefetch_all(ahead.child().as_ptr());
             }
-            child(slot)
+            slot.entry()
         })
+    }
+
+    /// Every child. Steady only under the shard's lock.
+    pub(super) fn children(self) -> impl Iterator<Item = NonNull<Node>> {
+        self.entries().map(Entry::child)
     }
 }

@@ -621,7 +621,7 @@ mod tests {
             None => view.kids().hint_of(below),
         };
         let top = tree.top.hint_of(above).expect("a slot");
-        [(top, above.hint()), (hint.expect("a slot"), below.hint())]
+        [(top, above.hint_under(&guard)), (hint.expect("a slot"), below.hint_under(&guard))]
     }
 
     /// Suffixes that grow and prefixes that get children are published many

@@ -60,6 +60,12 @@ pub(super) fn is_sole(state: *mut Header) -> bool {
     state.addr() & SOLE != 0
 }
 
+/// The run's length in such a word.
+#[inline]
+pub(super) fn sole_len(word: usize) -> u32 {
+    (word as u32) >> 1
+}
+
 /// Where in such a word the holder's slot begins; the run's length is below.
 const SLOT_AT: u32 = 32;
 const _: () = assert!(usize::BITS == 64 && (MAX_RUN as usize) << 1 < 1 << SLOT_AT);
@@ -226,7 +232,7 @@ impl<'a> View<'a> {
     /// `words` are columns that were shown beside `word`, and live for `'a`.
     #[inline]
     pub(super) unsafe fn of_sole(word: usize, words: NonNull<Word>) -> Self {
-        let (slot, len) = ((word >> SLOT_AT) as u32, (word as u32) >> 1);
+        let (slot, len) = ((word >> SLOT_AT) as u32, sole_len(word));
         Self { header: None, window: Window::new(words, len), sole: Level::sole(slot, len) }
     }
 
@@ -245,6 +251,11 @@ impl<'a> View<'a> {
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.header.map_or(0, Header::bytes)
+    }
+
+    /// Where the allocation is, if it is one, and its bytes.
+    pub(super) fn allocation(&self) -> Option<(*const Header, usize)> {
+        self.header.map(|header| (std::ptr::from_ref(header), header.bytes()))
     }
 
     /// Who holds how much of the run, the shallowest level first.
@@ -275,7 +286,7 @@ impl<'a> View<'a> {
     pub(super) fn renew_hint(&self, child: &Node, fold: Fold, guard: &Guard) {
         match self.hub() {
             Some(hub) => hub.renew_hint(child, guard),
-            None => self.kids().renew_hint(child, fold),
+            None => self.kids().renew_hint(child, fold, guard),
         }
     }
 
