@@ -470,8 +470,8 @@ impl Locked<'_> {
             let next = SlotBox::new((live * 2).next_power_of_two().max(SMALLEST));
             for entry in self.slots().into_iter().flat_map(Slots::entries) {
                 // SAFETY: the old array owns it.
-                let hash = self.hub.hash_of(unsafe { entry.child().as_ref() });
-                next.get().put(hash, entry.again());
+                let child = unsafe { entry.child().as_ref() };
+                next.get().put(self.hub.hash_of(child), entry.again(child));
             }
             retired.made(next.get().bytes());
             next.into_raw()

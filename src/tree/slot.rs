@@ -5,7 +5,7 @@
 //! that follows a slot sees one child at most; it checks the child's own key.
 //! Its word has a few bits of the key's hash beside the child's address: a key
 //! that is not there mostly costs one look at one line. A second word is a hint
-//! of where the child's readers go on.
+//! of where the child's readers go on, and for how many lines.
 
 #![allow(unsafe_code)]
 
@@ -43,12 +43,10 @@ impl Entry {
         Self { word: pack(child, tag), hint: child.hint() }
     }
 
-    /// The same child in another table: the hint is as before, unless readers go
-    /// on elsewhere now.
-    pub(super) fn again(self) -> Self {
-        // SAFETY: a child that the table names is owned, and whoever makes
-        // another table has its lock.
-        let now = unsafe { self.child().as_ref() }.hint();
+    /// The same for another table that is to name `child`: the hint is as before,
+    /// unless readers go on elsewhere now.
+    pub(super) fn again(self, child: &Node) -> Self {
+        let now = child.hint();
         Self { hint: if are_beside(now, self.hint) { self.hint } else { now }, ..self }
     }
 

@@ -647,6 +647,11 @@ mod tests {
             index.store(A, None, &blocks(50..51)).unwrap();
             let renewed = hints(&index, 1, 100);
             assert!(renewed.iter().all(|(hint, now)| hint == now), "{renewed:?}");
+            // Nor are they lost where the root's table is replaced.
+            for first in 1_000..5_000 {
+                index.store(A, None, &blocks(first..first + 1)).unwrap();
+            }
+            assert_eq!(hints(&index, 1, 100), renewed);
             index.check();
         }
     }
